@@ -1,0 +1,1 @@
+"""The tests, by the path of what they test."""
