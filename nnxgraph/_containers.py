@@ -1,0 +1,199 @@
+"""Containers with identity: List, Dict, and Sequential.
+
+Plain lists and dicts just work as attributes. These are for users who want a container that can be shared,
+take part in a cycle, or be passed around as a module.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterable, Iterator, Mapping, MutableMapping, MutableSequence
+from typing import Any, TypeVar, overload
+
+from ._module import Module
+from .graph._registry import NodeType, register_node_type
+
+T = TypeVar("T")
+
+
+class List(Module, MutableSequence[T]):
+    """A list that is an object of the graph.
+
+    Args:
+        it: The initial elements.
+
+    Example:
+        >>> layers = nnx.List([nnx.Linear(2, 2, rngs=nnx.Rngs(0))])
+        >>> layers.append(nnx.relu)
+        >>> len(layers), layers[-1] is nnx.relu
+        (2, True)
+    """
+
+    __slots__ = ("_items",)
+    _items: list[Any]
+
+    def __new__(cls, *args: Any, **kwargs: Any) -> Any:
+        self = super().__new__(cls)
+        object.__setattr__(self, "_items", [])
+        return self
+
+    def __init__(self, it: Iterable[T] | None = None, /):
+        self._items.extend(it or ())
+
+    @overload
+    def __getitem__(self, index: int) -> T: ...
+    @overload
+    def __getitem__(self, index: slice) -> List[T]: ...
+    def __getitem__(self, index: Any) -> Any:
+        found = self._items[index]
+        return type(self)(found) if isinstance(index, slice) else found
+
+    def __setitem__(self, index: Any, value: Any) -> None:
+        self._items[index] = value
+
+    def __delitem__(self, index: Any) -> None:
+        del self._items[index]
+
+    def __len__(self) -> int:
+        return len(self._items)
+
+    def insert(self, index: int, value: T) -> None:
+        """Insert a value before an index."""
+        self._items.insert(index, value)
+
+    def __add__(self, other: Iterable[T]) -> List[T]:
+        return type(self)([*self, *other])
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self._items!r})"
+
+    def __getstate__(self) -> Any:
+        return (self._items, self._marks)
+
+    def __setstate__(self, state: Any) -> None:
+        self._items.extend(state[0])
+
+
+class Dict(Module, MutableMapping[Any, T]):
+    """A dict that is an object of the graph; string keys are also attributes.
+
+    Args:
+        *args: A mapping or an iterable of pairs, as for `dict`.
+        **kwargs: Further entries.
+
+    Example:
+        >>> heads = nnx.Dict(a=nnx.Linear(2, 1, rngs=nnx.Rngs(0)))
+        >>> heads['a'] is heads.a, list(heads)
+        (True, ['a'])
+    """
+
+    __slots__ = ("_items",)
+    _items: dict[Any, Any]
+
+    def __new__(cls, *args: Any, **kwargs: Any) -> Any:
+        self = super().__new__(cls)
+        object.__setattr__(self, "_items", {})
+        return self
+
+    def __init__(self, *args: Any, **kwargs: Any):
+        self._items.update(*args, **kwargs)
+
+    def __getitem__(self, key: Any) -> T:
+        return self._items[key]  # type: ignore[no-any-return]  # as annotated by the user
+
+    def __setitem__(self, key: Any, value: T) -> None:
+        self._items[key] = value
+
+    def __delitem__(self, key: Any) -> None:
+        del self._items[key]
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self._items)
+
+    def __len__(self) -> int:
+        return len(self._items)
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__") or name == "_items" or name not in self._items:
+            raise AttributeError(f"{type(self).__name__} has no entry or attribute {name!r}")
+        return self._items[name]
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        self._items[name] = value
+
+    def __delattr__(self, name: str) -> None:
+        del self._items[name]
+
+    def __eq__(self, other: object) -> bool:
+        return self is other
+
+    def __hash__(self) -> int:
+        return id(self)
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self._items!r})"
+
+    def __getstate__(self) -> Any:
+        return (self._items, self._marks)
+
+    def __setstate__(self, state: Any) -> None:
+        self._items.update(state[0])
+
+
+def _refill_list(x: List[Any], attributes: dict[Any, Any], marks: Mapping[str, str]) -> None:
+    x._items[:] = attributes.values()
+
+
+def _refill_dict(x: Dict[Any], attributes: dict[Any, Any], marks: Mapping[str, str]) -> None:
+    x._items.clear()
+    x._items.update(attributes)
+
+
+register_node_type(
+    List,
+    NodeType(lambda x: dict(enumerate(x._items)), lambda x: {}, lambda cls: cls.__new__(cls), _refill_list),
+)
+register_node_type(
+    Dict, NodeType(lambda x: x._items, lambda x: {}, lambda cls: cls.__new__(cls), _refill_dict)
+)
+
+
+class Sequential(Module):
+    """Layers called one after the other; a tuple is passed on as several arguments, a dict by keyword.
+
+    Args:
+        *fns: The layers or functions, or one list or tuple of them. None at all is the identity.
+
+    Example:
+        >>> model = nnx.Sequential(nnx.Linear(2, 3, rngs=nnx.Rngs(0)), nnx.relu)
+        >>> model(jnp.ones((1, 2))).shape
+        (1, 3)
+    """
+
+    def __init__(self, *fns: Any):
+        if len(fns) == 1 and isinstance(fns[0], (list, tuple, List)):
+            fns = tuple(fns[0])
+        self.layers = list(fns)
+
+    def __call__(self, *args: Any, rngs: Any = None, **kwargs: Any) -> Any:
+        """Call the layers in turn.
+
+        Args:
+            *args: The arguments of the first layer.
+            rngs: Passed to each layer that takes `rngs`, if given.
+            **kwargs: Keyword arguments of the first layer.
+
+        Returns:
+            What the last layer returns; the one argument if there is no layer.
+        """
+        output: Any = args[0] if len(args) == 1 and not kwargs else args
+        for i, f in enumerate(self.layers):
+            if i > 0:
+                args = output if isinstance(output, tuple) else (output,)
+                kwargs = {}
+                if isinstance(output, dict):
+                    args, kwargs = (), dict(output)
+            if rngs is not None and "rngs" in inspect.signature(f).parameters:
+                kwargs = {**kwargs, "rngs": rngs}
+            output = f(*args, **kwargs)
+        return output

@@ -1,0 +1,139 @@
+"""Which trace are we in, and which Variables may be written here.
+
+Every lifted call runs the user's function under a `Frame`: an overlay from Variable to the value it had on
+entry and the value it has now. A Variable remembers the frame it was born in. Reading it in another frame
+looks it up in the overlay and records it in every frame on the way: it is *captured*. A Variable that was
+born under a raw JAX transform has a `RawFrame`, which knows that transform's trace.
+
+Reads are always legal. A write is legal where the value can be handed back: in the trace of the frame that
+is running, or in the trace where the Variable was born.
+"""
+
+from __future__ import annotations
+
+import threading
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
+
+from . import _jax
+from .errors import LeakedVariableError, TraceWriteError
+
+if TYPE_CHECKING:
+    from ._variable import Variable
+
+
+class Frame:
+    """What one lifted function sees of the Variables born outside it."""
+
+    __slots__ = ("__weakref__", "alive", "before", "late", "name", "now", "parent", "trace")
+
+    def __init__(self, name: str):
+        self.name = name
+        self.parent: Frame | None = thread.frame
+        self.trace = _jax.current_trace()
+        self.now: dict[Variable[Any], Any] = {}
+        self.before: dict[Variable[Any], Any] = {}
+        self.late: list[Variable[Any]] = []  # captured while running, in order of first use
+        self.alive = True
+
+    def __enter__(self) -> Frame:
+        thread.frame = self
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        thread.frame = self.parent
+        self.alive = False
+
+    def bind(self, variable: Variable[Any], value: Any) -> None:
+        """Give a Variable born outside the value that it has inside."""
+        self.now[variable] = self.before[variable] = value
+
+    def late_written(self) -> list[Variable[Any]]:
+        """Captured Variables that the function wrote."""
+        return [v for v in self.late if self.now[v] is not self.before[v]]
+
+
+class RawFrame:
+    """The birthplace of a Variable made under a JAX transform that is not ours."""
+
+    __slots__ = ("parent", "trace_ref")
+
+    def __init__(self, trace: object, parent: Frame | None):
+        self.trace_ref = _jax.trace_reference(trace)
+        self.parent = parent
+
+
+class _Thread(threading.local):
+    frame: Frame | None = None
+
+
+thread = _Thread()
+
+
+def birthplace() -> Frame | RawFrame | None:
+    """Where a Variable made now is born: the running frame, a raw JAX trace, or eager code (None)."""
+    frame = thread.frame
+    trace = _jax.current_trace()
+    if trace is (_jax.EVAL_TRACE if frame is None else frame.trace):
+        return frame
+    return RawFrame(trace, frame)
+
+
+def _home(variable: Variable[Any]) -> Frame | None:
+    born = variable._frame
+    return born.parent if type(born) is RawFrame else born  # type: ignore[return-value]  # narrowed
+
+
+def read(variable: Variable[Any]) -> Any:
+    """The value of a Variable that was not born in the running frame."""
+    return _read(variable, thread.frame)
+
+
+def _read(variable: Variable[Any], frame: Frame | None) -> Any:
+    home = _home(variable)
+    if frame is home:
+        return variable._value
+    if frame is None:
+        assert home is not None
+        raise LeakedVariableError(variable._describe(), home.name)
+    if variable in frame.now:
+        return frame.now[variable]
+    value = _read(variable, frame.parent)
+    frame.late.append(variable)
+    frame.bind(variable, value)
+    return value
+
+
+def check_write(variable: Variable[Any]) -> None:
+    """Refuse a write whose value could not be handed back."""
+    frame, trace, born = thread.frame, _jax.current_trace(), variable._frame
+    if type(born) is RawFrame:
+        if born.trace_ref() is trace:
+            return
+    elif frame is None and born is not None:
+        raise LeakedVariableError(variable._describe(), born.name)  # type: ignore[union-attr]
+    if trace is not (_jax.EVAL_TRACE if frame is None else frame.trace):
+        inside = None if frame is None else frame.name
+        raise TraceWriteError(variable._describe(), _jax.transform_name(trace), inside)
+    if type(born) is RawFrame and born.parent is frame:
+        raise TraceWriteError(variable._describe(), "the transform it was made in", None)
+
+
+def write(variable: Variable[Any], value: Any) -> None:
+    """Give a Variable a new raw value, here and wherever it will be handed back."""
+    frame, born = thread.frame, variable._frame
+    if frame is born and _jax.current_trace() is (_jax.EVAL_TRACE if frame is None else frame.trace):
+        variable._value = value
+        return
+    check_write(variable)
+    if _home(variable) is frame:
+        variable._value = value
+        return
+    assert frame is not None
+    _read(variable, frame)
+    frame.now[variable] = value

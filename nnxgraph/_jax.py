@@ -1,0 +1,104 @@
+"""The only module that touches private JAX names.
+
+Each private name stands here once, with the reason why the public interface does not serve, and with a
+fallback built from public names. Both ways are tested at both ends of the supported range of JAX.
+
+=====================  ==========================================  =====================================
+private name           why                                         fallback
+=====================  ==========================================  =====================================
+core.trace_ctx         identity of the active trace in 0.1 us      jax.extend.core.get_opaque_trace_state
+batching.BatchTracer   which value differs from lane to lane       None: JAX's own error is passed on
+=====================  ==========================================  =====================================
+
+Checked on JAX 0.10.2 and 0.12.0.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable
+from typing import Any
+
+import jax
+from jax.extend.core import get_opaque_trace_state
+
+_core: Any
+_batching: Any
+try:
+    from jax._src import core as _core
+except ImportError:  # pragma: no cover - no supported JAX lacks it
+    _core = None
+try:
+    from jax._src.interpreters import batching as _batching
+except ImportError:  # pragma: no cover - no supported JAX lacks it
+    _batching = None
+
+
+def trace_by_context() -> object:
+    """The active trace itself; traces are compared by identity."""
+    return _core.trace_ctx.trace
+
+
+class _OpaqueTrace:
+    """One trace state, interned so that equal states are one object."""
+
+    def __init__(self, state: Any):
+        self.state = state
+
+
+_opaque_traces: list[weakref.ref[_OpaqueTrace]] = []
+
+
+def trace_by_opaque_state() -> object:
+    """The public way: slower, an interned stand-in for the active trace."""
+    state = get_opaque_trace_state()
+    _opaque_traces[:] = [ref for ref in _opaque_traces if ref() is not None]
+    for ref in _opaque_traces:
+        known = ref()
+        if known is not None and known.state == state:
+            return known
+    fresh = _OpaqueTrace(state)
+    _opaque_traces.append(weakref.ref(fresh))
+    return fresh
+
+
+current_trace: Callable[[], object] = (
+    trace_by_context if hasattr(_core, "trace_ctx") else trace_by_opaque_state
+)
+
+EVAL_TRACE: object = current_trace()
+
+
+def trace_reference(trace: object) -> Callable[[], object]:
+    """A way to the trace that does not keep it alive."""
+    if isinstance(trace, _OpaqueTrace):
+        return lambda: trace  # holds but a weak reference itself
+    return weakref.ref(trace)
+
+_TRANSFORM_NAMES = {
+    "JVP": "jvp or grad",
+    "Linearize": "grad or vjp",
+    "Batch": "vmap",
+    "DynamicJaxpr": "jit, scan, cond, while_loop or checkpoint",
+}
+
+
+def transform_name(trace: object) -> str:
+    """What users call the JAX transform that a trace belongs to."""
+    kind = type(trace).__name__.removesuffix("Trace")
+    return _TRANSFORM_NAMES.get(kind, kind or "a JAX transform")
+
+
+def differs_by_lane(x: object) -> bool | None:
+    """Whether x has one value for each lane of the vmap that is running; None if that is unknown."""
+    tracer = getattr(_batching, "BatchTracer", None)
+    if tracer is None:
+        return None
+    if not isinstance(x, tracer):
+        return False
+    return x._trace is current_trace() and x.batch_dim is not None
+
+
+def is_tracer(x: object) -> bool:
+    """Whether x is a value under a JAX transform."""
+    return isinstance(x, jax.core.Tracer)

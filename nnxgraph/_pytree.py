@@ -1,0 +1,422 @@
+"""`Pytree`: the base of all objects of the graph, and their life as JAX pytrees.
+
+What an attribute is, data or static, is decided when the graph is walked, leaf by leaf. `nnx.data(x)` and
+`nnx.static(x)` overrule that; a mark belongs to the attribute and survives reassignment. Marks are kept in
+a slot, so that `vars(obj)` holds the user's attributes and nothing else.
+
+As a JAX pytree, an object whose subgraph is a tree flattens level by level: its data attributes are its
+children. One with sharing or a cycle flattens its whole subgraph as one node, with each leaf once.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any, ClassVar, TypeVar, dataclass_transform
+
+import jax
+from jax.tree_util import DictKey, GetAttrKey, SequenceKey
+
+from ._repr import path_text, short
+from ._typing import MISSING, Missing
+from .errors import StaticArrayError
+from .graph._graphdef import Desc, GraphDef, Shape
+from .graph._registry import Kind, NodeType, is_array, kind_of, node_type, register_node_type
+from .graph._walk import Build, Walk, unflatten
+
+T = TypeVar("T")
+
+
+class Mark:
+    """A value on its way to an attribute, with what the attribute shall be."""
+
+    __slots__ = ("mark", "value")
+
+    def __init__(self, mark: str, value: Any):
+        self.mark = mark
+        self.value = value
+
+
+def _marked(mark: str, value: Any, kwargs: dict[str, Any]) -> Any:
+    if isinstance(value, Missing):
+        metadata = {**kwargs.pop("metadata", {}), "nnx_mark": mark}
+        return dataclasses.field(metadata=metadata, **kwargs)
+    if kwargs:
+        raise TypeError(f"{mark}: expected a value or the arguments of dataclasses.field, found both")
+    return value.__class__(mark, value.value) if isinstance(value, Mark) else Mark(mark, value)
+
+
+def data(value: Any = MISSING, /, **kwargs: Any) -> Any:
+    """Mark an attribute as data: its values are leaves of the State.
+
+    Args:
+        value: The value of the attribute; left out in a field of an `nnx.dataclass`.
+        **kwargs: Arguments of `dataclasses.field`, if there is no value.
+
+    Returns:
+        A marker that the attribute unwraps, or a dataclass field.
+
+    Example:
+        >>> class Net(nnx.Module):
+        ...     def __init__(self):
+        ...         self.step = nnx.data(0)
+        >>> nnx.state(Net())['step']
+        0
+    """
+    return _marked("data", value, kwargs)
+
+
+def static(value: Any = MISSING, /, **kwargs: Any) -> Any:
+    """Mark an attribute as static: its values are a part of the GraphDef.
+
+    Args:
+        value: The value of the attribute; left out in a field of an `nnx.dataclass`.
+        **kwargs: Arguments of `dataclasses.field`, if there is no value.
+
+    Returns:
+        A marker that the attribute unwraps, or a dataclass field.
+
+    Raises:
+        StaticArrayError: When an array is assigned to the attribute.
+
+    Example:
+        >>> class Net(nnx.Module):
+        ...     def __init__(self):
+        ...         self.sizes = nnx.static([1, 2])
+        >>> len(nnx.state(Net()))
+        0
+    """
+    return _marked("static", value, kwargs)
+
+
+def is_data(value: Any, /) -> bool:
+    """Whether a value, assigned to an attribute without a mark, is data or holds data.
+
+    Args:
+        value: The value.
+
+    Returns:
+        True for arrays, Variables, objects, and containers of them.
+
+    Example:
+        >>> nnx.is_data(jnp.ones(2)), nnx.is_data([nnx.Param(1)]), nnx.is_data('relu')
+        (True, True, False)
+    """
+    return has_data(value)
+
+
+def has_data(value: Any, /) -> bool:
+    """Whether there is data anywhere in a value; the same as `is_data`.
+
+    Args:
+        value: The value.
+
+    Returns:
+        True if an array, a Variable or an object is in it.
+
+    Example:
+        >>> nnx.has_data({'a': [jnp.ones(2)]})
+        True
+    """
+    walk = Walk()
+    leaves: list[Any] = []
+    walk.visit(value.value if isinstance(value, Mark) else value, leaves, True)
+    return bool(leaves or walk.objects)
+
+
+class Pytree:
+    """Base of objects with attributes, identity and shared references.
+
+    Subclasses are JAX pytrees, unless they say `class Name(nnx.Pytree, pytree=False)`. Attributes may hold
+    anything: arrays, Variables and other objects are data, lists, tuples, dicts and registered pytrees are
+    structure, every other value is static.
+
+    Example:
+        >>> class Point(nnx.Pytree):
+        ...     def __init__(self, x):
+        ...         self.x = x
+        >>> jax.tree.map(lambda a: a + 1, Point(1.0 * jnp.ones(()))).x.item()
+        2.0
+    """
+
+    __slots__ = ("__dict__", "__weakref__", "_marks")
+    _marks: dict[str, str]
+    _class_marks: ClassVar[Mapping[str, str]] = {}
+
+    def __init_subclass__(cls, *, pytree: bool = True, **kwargs: Any):
+        super().__init_subclass__(**kwargs)
+        if pytree:
+            _register(cls)
+
+    def __new__(cls, *args: Any, **kwargs: Any) -> Any:
+        self = object.__new__(cls)
+        object.__setattr__(self, "_marks", {})
+        return self
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if type(value) is Mark:
+            if value.mark == "static":
+                _check_static(self, name, value.value)
+            self._marks[name] = value.mark
+            value = value.value
+        elif self._marks and self._marks.get(name) == "static":
+            _check_static(self, name, value)
+        object.__setattr__(self, name, value)
+
+    def __getstate__(self) -> Any:
+        return (vars(self), self._marks)
+
+    def __setstate__(self, state: Any) -> None:
+        attributes, marks = state
+        vars(self).update(attributes)
+        self._marks.update(marks)
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({_attribute_lines(self, '', set())})"
+
+
+def _attribute_lines(x: Pytree, indent: str, seen: set[int]) -> str:
+    """The attributes of an object, one a line, objects below indented."""
+    if id(x) in seen:
+        return "..."
+    seen.add(id(x))
+    inner = indent + "  "
+    lines = [f"\n{inner}{name}={_value_text(v, inner, seen)}," for name, v in vars(x).items()]
+    return "".join(lines) + f"\n{indent}" if lines else ""
+
+
+def _value_text(x: Any, indent: str, seen: set[int]) -> str:
+    if isinstance(x, Pytree):
+        return f"{type(x).__name__}({_attribute_lines(x, indent, seen)})"
+    if type(x) is list:
+        inner = indent + "  "
+        below = "".join(f"\n{inner}{_value_text(v, inner, seen)}," for v in x)
+        return f"[{below}\n{indent}]" if below else "[]"
+    return short(x) if is_array(x) else repr(x)
+
+
+def _check_static(owner: Any, name: str, value: Any) -> None:
+    """Refuse arrays in a static attribute."""
+    walk = Walk()
+    leaves: list[Any] = []
+    walk.visit(value, leaves, True)
+    if leaves or walk.objects:
+        found = short(leaves[0]) if leaves else short(walk.objects[0])
+        raise StaticArrayError(type(owner).__name__, name, found)
+
+
+def _marks_of(x: Pytree) -> Mapping[str, str]:
+    return x._marks if not x._class_marks else {**x._class_marks, **x._marks}
+
+
+def _replace(x: Pytree, attributes: dict[Any, Any], marks: Mapping[str, str]) -> None:
+    own = vars(x)
+    own.clear()
+    own.update(attributes)
+    object.__setattr__(x, "_marks", {k: m for k, m in marks.items() if x._class_marks.get(k) != m})
+
+
+def _create(cls: type) -> Any:
+    return Pytree.__new__(cls)
+
+
+register_node_type(Pytree, NodeType(vars, _marks_of, _create, _replace))
+
+
+# Life as a JAX pytree.
+
+
+class _Mixed:
+    """A plain container with static leaves, on its way through JAX: its data are its children."""
+
+    __slots__ = ("children", "desc", "keys")
+
+    def __init__(self, desc: Desc, children: list[Any], keys: list[Any]):
+        self.desc = desc
+        self.children = children
+        self.keys = keys
+
+
+def _open_mixed(value: Any, desc: Desc) -> Any:
+    """A container as JAX should see it: as it is, or with its static leaves hidden."""
+    if not _needs_hiding(desc):
+        return value
+    shape: Shape = desc[1]
+    parts = _parts(value, shape)
+    children, keys = [], []
+    for key, part, below in zip(shape.keys, parts, desc[2], strict=True):
+        if below[0] != "static":
+            children.append(_open_mixed(part, below))
+            keys.append(DictKey(key) if shape.cls is dict else SequenceKey(key))  # type: ignore[arg-type]
+    return _Mixed(_hollow(desc), children, keys)
+
+
+def _parts(value: Any, shape: Shape) -> list[Any]:
+    if shape.treedef is not None:
+        return jax.tree_util.tree_leaves(value, is_leaf=lambda y: y is not value)
+    return list(value.values()) if shape.cls is dict else list(value)
+
+
+def _needs_hiding(desc: Desc) -> bool:
+    """Whether JAX would see static leaves as data, or could not sort the keys."""
+    if desc[0] != "container":
+        return desc[0] == "static"
+    unsortable = desc[1].cls is dict and len(set(map(type, desc[1].keys))) > 1
+    return unsortable or any(map(_needs_hiding, desc[2]))
+
+
+def _hollow(desc: Desc) -> Desc:
+    """A container's description with a hole for each child that JAX sees."""
+    return (*desc[:2], tuple(d if d[0] == "static" else ("leaf",) for d in desc[2]))
+
+
+def _close_mixed(desc: Desc, children: Any) -> Any:
+    return Build(()).value(desc, iter(children))
+
+
+jax.tree_util.register_pytree_with_keys(
+    _Mixed,
+    lambda m: (tuple(zip(m.keys, m.children, strict=True)), m.desc),
+    _close_mixed,
+    lambda m: (m.children, m.desc),
+)
+
+
+class _Level:
+    """What is static of one object of a tree: class, names, static attributes, marks."""
+
+    __slots__ = ("_hash", "facts")
+
+    def __init__(self, facts: tuple[Any, ...]):
+        self.facts = facts
+        self._hash = hash(facts)
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    def __eq__(self, other: object) -> bool:
+        return type(other) is _Level and self._hash == other._hash and bool(self.facts == other.facts)
+
+    def __repr__(self) -> str:
+        return f"{self.facts[0].__name__}{self.facts[1]}"
+
+
+def _flatten(x: Pytree) -> tuple[list[tuple[Any, Any]], Any]:
+    """(name, child) pairs and what is static."""
+    walk = Walk()
+    root = walk.visit(x, walk.root_leaves, False)
+    if walk.met_again:
+        graphdef = GraphDef(root, tuple(walk.records))
+        leaves = walk.all_leaves()
+        order = graphdef.leaf_paths
+        return [(path_text(path).removeprefix("."), leaves[i]) for path, i in order], graphdef
+    _, cls, names, descs, marks = walk.records[0]
+    children: list[tuple[Any, Any]] = []
+    fixed: list[Desc] = []
+    values = node_type(cls).attributes(x).values()
+    for name, desc, value in zip(names, descs, values, strict=True):
+        if _is_fixed(desc):
+            fixed.append(desc)
+        else:
+            fixed.append(("leaf",))
+            children.append((name, _open_mixed(value, desc)))
+    return children, _Level((cls, names, tuple(fixed), marks))
+
+
+def _is_fixed(desc: Desc) -> bool:
+    """Whether there is no data in a description."""
+    return desc[0] == "static" or (desc[0] == "container" and all(map(_is_fixed, desc[2])))
+
+
+def _unflatten(aux: Any, children: Any) -> Any:
+    if isinstance(aux, GraphDef):
+        leaves: list[Any] = [None] * aux.num_leaves
+        for (_, i), leaf in zip(aux.leaf_paths, children, strict=True):
+            leaves[i] = leaf
+        return unflatten(aux, leaves)[0]
+    cls, names, fixed, marks = aux.facts
+    feed = iter(children)
+    build = Build(())
+    ways = node_type(cls)
+    x = ways.create(cls)
+    ways.replace(x, {n: build.value(d, feed) for n, d in zip(names, fixed, strict=True)}, dict(marks))
+    return x
+
+
+def _flatten_with_keys(x: Pytree) -> tuple[tuple[tuple[Any, Any], ...], Any]:
+    pairs, aux = _flatten(x)
+    return tuple((_entry(name), child) for name, child in pairs), aux
+
+
+def _entry(name: Any) -> Any:
+    """An attribute name as JAX writes it in key paths."""
+    if isinstance(name, str):
+        return GetAttrKey(name)
+    return SequenceKey(name) if type(name) is int else DictKey(name)
+
+
+def _flatten_plain(x: Pytree) -> tuple[tuple[Any, ...], Any]:
+    pairs, aux = _flatten(x)
+    return tuple(child for _, child in pairs), aux
+
+
+def _register(cls: type[Pytree]) -> None:
+    jax.tree_util.register_pytree_with_keys(cls, _flatten_with_keys, _unflatten, _flatten_plain)
+
+
+def check_pytree(pytree: Pytree) -> None:
+    """Check that the marks of an object fit its attributes, below it too.
+
+    Args:
+        pytree: The object.
+
+    Raises:
+        StaticArrayError: If an attribute that is marked static holds an array.
+
+    Example:
+        >>> nnx.check_pytree(nnx.Linear(2, 3, rngs=nnx.Rngs(0)))
+    """
+    walk = Walk()
+    walk.root(pytree)
+    for x in walk.objects:
+        if kind_of(x) is Kind.NODE and isinstance(x, Pytree):
+            for name, mark in _marks_of(x).items():
+                if mark == "static" and name in vars(x):
+                    _check_static(x, name, vars(x)[name])
+
+
+@dataclass_transform(field_specifiers=(data, static, dataclasses.field))
+def dataclass(cls: Any = None, /, **options: Any) -> Any:
+    """`dataclasses.dataclass` for objects of the graph; fields may be `nnx.data()` or `nnx.static()`.
+
+    Args:
+        cls: The class, a subclass of `nnx.Pytree`.
+        **options: As for `dataclasses.dataclass`.
+
+    Returns:
+        The class, or a decorator if there is none.
+
+    Example:
+        >>> @nnx.dataclass
+        ... class Point(nnx.Pytree):
+        ...     x: jax.Array
+        ...     unit: str = nnx.static(default='m')
+        >>> Point(jnp.ones(2)).unit
+        'm'
+    """
+
+    def decorate(cls: type[T]) -> type[T]:
+        options.setdefault("eq", False)  # identity: elementwise equality has no truth value
+        made = dataclasses.dataclass(**options)(cls)
+        marks = {
+            f.name: f.metadata["nnx_mark"]
+            for f in dataclasses.fields(made)  # type: ignore[arg-type]  # a dataclass since the line above
+            if "nnx_mark" in f.metadata
+        }
+        made._class_marks = {**getattr(made, "_class_marks", {}), **marks}  # type: ignore[attr-defined]
+        return made
+
+    return decorate if cls is None else decorate(cls)
+
+
+Object = Pytree

@@ -1,0 +1,561 @@
+"""State: the values of a graph, by path.
+
+A `State` is a mapping from keys to Variables, arrays, or further levels. It is a value: what `split` and
+`state` return holds Variables of its own, and later training does not change it. As a JAX pytree its
+children are its first-level entries, so that key paths read like the model.
+
+Levels below the first are plain dicts, which JAX flattens fastest; a level whose keys JAX could not sort
+(strings beside integers) is a State of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping, Sequence
+from typing import Any
+
+import jax
+from jax.tree_util import DictKey
+
+from ._filters import Filter, filters_to_predicates
+from ._repr import path_text, short
+from ._typing import Key, Path
+from ._variable import Variable, new_variable
+from .errors import NonExhaustiveError, StateMismatchError
+
+Flat = list[tuple[Path, Any]]
+
+
+def _is_level(x: Any) -> bool:
+    return type(x) is dict or isinstance(x, State)
+
+
+def _raw(level: Any) -> dict[Key, Any]:
+    return level._mapping if isinstance(level, State) else level
+
+
+def _walk(level: dict[Key, Any], path: Path, out: Flat) -> Flat:
+    for key, value in level.items():
+        if _is_level(value):
+            _walk(_raw(value), (*path, key), out)
+        else:
+            out.append(((*path, key), value))
+    return out
+
+
+def _nest(items: Iterable[tuple[Path, Any]]) -> dict[Key, Any]:
+    """Nested dicts from paths."""
+    root: dict[Key, Any] = {}
+    for path, value in items:
+        if not path:
+            raise ValueError("a State cannot hold a leaf with an empty path")
+        level = root
+        for key in path[:-1]:
+            below = level.setdefault(key, {})
+            level = below if type(below) is dict else _clash(path)
+        if type(level.get(path[-1])) is dict:
+            _clash(path)
+        level[path[-1]] = value
+    _box_unsortable(root)
+    return root
+
+
+def _clash(path: Path) -> Any:
+    where = path_text(path)
+    raise StateMismatchError(
+        "State", (f"{where} is both a leaf and a level",), "Expected paths of which none begins another."
+    )
+
+
+def _box_unsortable(level: dict[Key, Any]) -> None:
+    """Make a State of each level below that holds keys of several types."""
+    for key, below in level.items():
+        if type(below) is dict:
+            _box_unsortable(below)
+            if len(set(map(type, below))) > 1:
+                level[key] = State._of(below)
+
+
+class State(MutableMapping[Key, Any]):
+    """The values of a graph, by path: a mapping to Variables, arrays and further levels.
+
+    Args:
+        mapping: A nested mapping, or an iterable of (key, value) pairs; levels are copied, leaves are not.
+
+    Example:
+        >>> state = nnx.state(nnx.Linear(2, 3, rngs=nnx.Rngs(0)))
+        >>> state['kernel'].shape, state.bias.shape
+        ((2, 3), (3,))
+    """
+
+    __slots__ = ("__weakref__", "_mapping")
+
+    _mapping: dict[Key, Any]
+
+    def __init__(self, mapping: Any = (), /, *, _copy: bool = True):
+        if isinstance(mapping, State):
+            mapping = mapping._mapping
+        mapping = mapping if isinstance(mapping, dict) and not _copy else dict(mapping)
+        object.__setattr__(self, "_mapping", _copied(mapping) if _copy else mapping)
+
+    @classmethod
+    def _of(cls, mapping: dict[Key, Any]) -> State:
+        state = object.__new__(cls)
+        object.__setattr__(state, "_mapping", mapping)
+        return state
+
+    @property
+    def raw_mapping(self) -> dict[Key, Any]:
+        """The nested dict below, not a copy."""
+        return self._mapping
+
+    def __getitem__(self, key: Key) -> Any:
+        value = self._mapping[key]
+        return State._of(value) if type(value) is dict else value
+
+    def __setitem__(self, key: Key, value: Any) -> None:
+        self._mapping[key] = _copied(value) if isinstance(value, (dict, State)) else value
+
+    def __delitem__(self, key: Key) -> None:
+        del self._mapping[key]
+
+    def __iter__(self) -> Iterator[Key]:
+        return iter(self._mapping)
+
+    def __len__(self) -> int:
+        return len(self._mapping)
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__") or name == "_mapping" or name not in self._mapping:
+            raise AttributeError(f"State has no entry {name!r}; it has {', '.join(map(repr, self))}")
+        return self[name]
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        self[name] = value
+
+    def __delattr__(self, name: str) -> None:
+        del self[name]
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, State):
+            return NotImplemented
+        a, b = to_flat_state(self), to_flat_state(other)
+        return a.paths == b.paths and all(map(_same_leaf, a.leaves, b.leaves))
+
+    __hash__ = None  # type: ignore[assignment]  # a mutable mapping
+
+    def __repr__(self) -> str:
+        lines = "".join(f"\n  {path_text(p)}: {_leaf_text(v)}" for p, v in _walk(self._mapping, (), []))
+        return f"State({lines}\n)" if lines else "State()"
+
+    def __or__(self, other: State) -> State:
+        return merge_state(self, other)
+
+    def __sub__(self, other: State) -> State:
+        taken = set(to_flat_state(other).paths)
+        return State._of(_nest((p, v) for p, v in _walk(self._mapping, (), []) if p not in taken))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (State._of, (self._mapping,))
+
+    def flat_state(self) -> FlatState:
+        """The leaves with their paths."""
+        return to_flat_state(self)
+
+    @classmethod
+    def from_flat_path(cls, flat_state: Any, /) -> State:
+        """The State with the leaves at these paths."""
+        return from_flat_state(flat_state)
+
+    def map(self, f: Callable[[Path, Any], Any]) -> State:
+        """A State with `f(path, leaf)` for each leaf."""
+        return map_state(f, self)
+
+    def split(self, first: Filter, /, *filters: Filter) -> Any:
+        """One State for each filter; see `split_state`."""
+        return split_state(self, first, *filters)
+
+    def filter(self, first: Filter, /, *filters: Filter) -> Any:
+        """The leaves that match, one State for each filter; see `filter_state`."""
+        return filter_state(self, first, *filters)
+
+    @staticmethod
+    def merge(state: Any, /, *states: Any) -> State:
+        """All leaves in one State; later ones win."""
+        return merge_state(state, *states)
+
+    def to_pure_dict(self, extract_fn: Callable[[Any], Any] | None = None) -> dict[Key, Any]:
+        """Nested dicts of plain values; see the function of the same name."""
+        return to_pure_dict(self, extract_fn)
+
+    def replace_by_pure_dict(
+        self, pure_dict: Mapping[Key, Any], replace_fn: Callable[[Any, Any], Any] | None = None
+    ) -> None:
+        """Set the values from nested dicts of plain values; see the function of the same name."""
+        replace_by_pure_dict(self, pure_dict, replace_fn)
+
+
+def _same_leaf(a: Any, b: Any) -> bool:
+    """Whether two leaves are equal: the same object, or Variables of one spec with the same values."""
+    if a is b:
+        return True
+    if isinstance(a, Variable) and isinstance(b, Variable):
+        if a._spec is not b._spec:
+            return False
+        a, b = a.get_raw_value(), b.get_raw_value()
+    left, right = jax.tree.flatten(a), jax.tree.flatten(b)
+    return left[1] == right[1] and all(map(_same_array, left[0], right[0]))
+
+
+def _same_array(a: Any, b: Any) -> bool:
+    if a is b:
+        return True
+    return short(a) == short(b) and bool((a == b).all() if hasattr(a, "shape") else a == b)
+
+
+def _copied(mapping: Any) -> dict[Key, Any]:
+    return _nest(_walk(_levels(mapping), (), []))
+
+
+def _levels(mapping: Any) -> dict[Key, Any]:
+    """Any nested mapping as nested dicts."""
+    items = _raw(mapping).items() if _is_level(mapping) else mapping.items()
+    return {k: _levels(v) if isinstance(v, Mapping) else v for k, v in items}
+
+
+def _leaf_text(x: Any) -> str:
+    return repr(x) if isinstance(x, Variable) else short(x)
+
+
+def _flatten_with_keys(state: State) -> tuple[tuple[tuple[DictKey, Any], ...], tuple[Key, ...]]:
+    return tuple((DictKey(k), v) for k, v in state._mapping.items()), tuple(state._mapping)
+
+
+jax.tree_util.register_pytree_with_keys(
+    State,
+    _flatten_with_keys,
+    lambda keys, children: State._of(dict(zip(keys, children, strict=True))),
+    lambda state: (tuple(state._mapping.values()), tuple(state._mapping)),
+)
+
+
+class FlatState(Sequence[tuple[Path, Any]]):
+    """The leaves of a State with their paths, as a sequence of pairs.
+
+    Args:
+        items: Pairs of path and leaf.
+        sort: Whether to sort them by path.
+
+    Example:
+        >>> flat = nnx.to_flat_state(nnx.state(nnx.Linear(2, 3, rngs=nnx.Rngs(0))))
+        >>> flat.paths
+        (('kernel',), ('bias',))
+    """
+
+    __slots__ = ("leaves", "paths")
+
+    paths: tuple[Path, ...]
+    leaves: tuple[Any, ...]
+
+    def __init__(self, items: Iterable[tuple[Path, Any]], /, *, sort: bool):
+        pairs = list(items)
+        if sort:
+            pairs.sort(key=lambda pair: _sort_key(pair[0]))
+        self.paths = tuple(tuple(path) for path, _ in pairs)
+        self.leaves = tuple(leaf for _, leaf in pairs)
+
+    @classmethod
+    def from_sorted_keys_values(cls, keys: Iterable[Path], values: Iterable[Any], /) -> FlatState:
+        """A FlatState from paths and leaves in the same order."""
+        return cls(zip(keys, values, strict=True), sort=False)
+
+    def __getitem__(self, index: Any) -> Any:
+        if isinstance(index, slice):
+            return FlatState(list(self)[index], sort=False)
+        return self.paths[index], self.leaves[index]
+
+    def __len__(self) -> int:
+        return len(self.paths)
+
+    def __iter__(self) -> Iterator[tuple[Path, Any]]:
+        return zip(self.paths, self.leaves, strict=True)
+
+    def __repr__(self) -> str:
+        lines = "".join(f"\n  {path_text(p)}: {_leaf_text(v)}" for p, v in self)
+        return f"FlatState({lines}\n)"
+
+    def to_nested_state(self) -> State:
+        """The same leaves as a State."""
+        return from_flat_state(self)
+
+    def split(self, first: Filter, /, *filters: Filter) -> Any:
+        """One FlatState for each filter; a single one is not in a tuple."""
+        groups = _grouped("FlatState.split", list(self), (first, *filters), exhaustive=True)
+        flat = tuple(FlatState(g, sort=False) for g in groups)
+        return flat if filters else flat[0]
+
+    def filter(self, first: Filter, /, *filters: Filter) -> Any:
+        """The leaves that match, one FlatState for each filter; a single one is not in a tuple."""
+        groups = _grouped("FlatState.filter", list(self), (first, *filters), exhaustive=False)
+        flat = tuple(FlatState(g, sort=False) for g in groups)
+        return flat if filters else flat[0]
+
+    @staticmethod
+    def merge(flat_state: Iterable[tuple[Path, Any]], /, *flat_states: Iterable[tuple[Path, Any]]) -> FlatState:
+        """All leaves in one FlatState; later ones win."""
+        merged = dict(pair for flat in (flat_state, *flat_states) for pair in flat)
+        return FlatState(merged.items(), sort=False)
+
+
+def _sort_key(path: Path) -> tuple[tuple[str, Any], ...]:
+    return tuple((type(k).__name__, k) for k in path)
+
+
+jax.tree_util.register_pytree_with_keys(
+    FlatState,
+    lambda flat: (tuple((DictKey(p), v) for p, v in flat), flat.paths),
+    FlatState.from_sorted_keys_values,
+    lambda flat: (flat.leaves, flat.paths),
+)
+
+
+def _grouped(where: str, items: Flat, filters: Sequence[Filter], exhaustive: bool) -> list[Flat]:
+    """The items by the first filter that matches each."""
+    predicates = filters_to_predicates(filters)
+    groups: list[Flat] = [[] for _ in predicates]
+    rest = []
+    for path, value in items:
+        for group, predicate in zip(groups, predicates, strict=True):
+            if predicate(path, value):
+                group.append((path, value))
+                break
+        else:
+            rest.append(f"{path_text(path)}: {_leaf_text(value)}")
+    if rest and exhaustive:
+        raise NonExhaustiveError(where, tuple(rest))
+    return groups
+
+
+def states_by_filter(where: str, items: Flat, filters: Sequence[Filter], exhaustive: bool) -> tuple[State, ...]:
+    """One State for each filter, over items in order."""
+    if not filters:
+        return (State._of(_nest(items)),)
+    return tuple(State._of(_nest(g)) for g in _grouped(where, items, filters, exhaustive))
+
+
+def to_flat_state(state: Any) -> FlatState:
+    """The leaves of a State with their paths.
+
+    Args:
+        state: A State or nested mapping.
+
+    Returns:
+        A sequence of (path, leaf) pairs in the order of the State.
+
+    Example:
+        >>> state = nnx.State({'a': {'b': jnp.ones(2)}})
+        >>> nnx.to_flat_state(state).paths
+        (('a', 'b'),)
+    """
+    return FlatState(_walk(_raw(state) if _is_level(state) else dict(state), (), []), sort=False)
+
+
+def from_flat_state(flat_state: Any, *, cls: type[State] = State) -> State:
+    """The State with the leaves at these paths.
+
+    Args:
+        flat_state: A FlatState, a mapping from path to leaf, or an iterable of pairs.
+        cls: The class of the result.
+
+    Returns:
+        The nested State.
+
+    Example:
+        >>> nnx.from_flat_state({('a', 'b'): jnp.ones(2)})
+        State(
+          .a.b: float32[2]
+        )
+    """
+    items = flat_state.items() if isinstance(flat_state, Mapping) else flat_state
+    return cls._of(_nest((tuple(path), leaf) for path, leaf in items))
+
+
+def to_pure_dict(state: Any, extract_fn: Callable[[Any], Any] | None = None) -> dict[Key, Any]:
+    """Nested dicts with the plain values of a State.
+
+    Args:
+        state: A State or nested mapping.
+        extract_fn: What to keep of each leaf; by default the raw value of a Variable, else the leaf.
+
+    Returns:
+        Nested dicts.
+
+    Example:
+        >>> nnx.to_pure_dict(nnx.State({'a': nnx.Param(3)}))
+        {'a': 3}
+    """
+
+    def extract(x: Any) -> Any:
+        return x.get_raw_value() if isinstance(x, Variable) else x
+
+    take = extract_fn or extract
+    return _plain((path, take(leaf)) for path, leaf in to_flat_state(state))
+
+
+def _plain(items: Iterable[tuple[Path, Any]]) -> dict[Key, Any]:
+    """Nested plain dicts from paths."""
+    root: dict[Key, Any] = {}
+    for path, value in items:
+        level = root
+        for key in path[:-1]:
+            level = level.setdefault(key, {})
+        level[path[-1]] = value
+    return root
+
+
+def replace_by_pure_dict(
+    state: Any, pure_dict: Mapping[Key, Any], replace_fn: Callable[[Any, Any], Any] | None = None
+) -> None:
+    """Set the values of a State from nested dicts of plain values, in place.
+
+    Args:
+        state: The State.
+        pure_dict: Nested dicts; digits in string keys also address integer keys.
+        replace_fn: How to make the new leaf from (old leaf, value).
+
+    Raises:
+        StateMismatchError: If a path is not in the State.
+
+    Example:
+        >>> state = nnx.State({'a': nnx.Param(3)})
+        >>> nnx.replace_by_pure_dict(state, {'a': 4})
+        >>> state['a'].get_value()
+        4
+    """
+
+    def replaced(old: Any, new: Any) -> Any:
+        return old.replace(new) if isinstance(old, Variable) else new
+
+    replace = replace_fn or replaced
+    old = dict(to_flat_state(state))
+    by_text = {tuple(map(str, path)): path for path in old}
+    new = {}
+    unknown = []
+    for path, value in to_flat_state(_levels(pure_dict)):
+        known = path if path in old else by_text.get(tuple(map(str, path)))
+        if known is None:
+            unknown.append(f"{path_text(path)} is not in the state")
+        else:
+            new[known] = replace(old[known], value)
+    if unknown:
+        raise StateMismatchError("replace_by_pure_dict", tuple(unknown), "Expected paths that the state has.")
+    fresh = _nest((path, new.get(path, leaf)) for path, leaf in old.items())
+    _raw(state).clear()
+    _raw(state).update(fresh)
+
+
+def restore_int_paths(pure_dict: Mapping[Key, Any]) -> dict[Key, Any]:
+    """Turn string keys that are digits back into integers, as lists of layers have them.
+
+    Args:
+        pure_dict: Nested dicts.
+
+    Returns:
+        Nested dicts with integer keys.
+
+    Example:
+        >>> nnx.restore_int_paths({'layers': {'0': 1}})
+        {'layers': {0: 1}}
+    """
+
+    def whole(key: Key) -> Key:
+        return int(key) if isinstance(key, str) and key.isdigit() else key
+
+    flat = to_flat_state(_levels(pure_dict))
+    return _plain((tuple(whole(k) for k in path), value) for path, value in flat)
+
+
+def split_state(state: Any, first: Filter, /, *filters: Filter) -> Any:
+    """Split a State into one State for each filter.
+
+    Args:
+        state: The State.
+        first: A filter.
+        *filters: Further filters; together they must match every leaf.
+
+    Returns:
+        A State if there is one filter, else a tuple of States.
+
+    Raises:
+        NonExhaustiveError: If a leaf matches no filter.
+
+    Example:
+        >>> state = nnx.state(nnx.BatchNorm(2, rngs=nnx.Rngs(0)))
+        >>> params, rest = nnx.split_state(state, nnx.Param, ...)
+        >>> list(rest)
+        ['mean', 'var']
+    """
+    states = states_by_filter("split_state", list(to_flat_state(state)), (first, *filters), exhaustive=True)
+    return states if filters else states[0]
+
+
+def filter_state(state: Any, first: Filter, /, *filters: Filter) -> Any:
+    """The leaves of a State that match, one State for each filter.
+
+    Args:
+        state: The State.
+        first: A filter.
+        *filters: Further filters.
+
+    Returns:
+        A State if there is one filter, else a tuple of States.
+
+    Example:
+        >>> state = nnx.state(nnx.BatchNorm(2, rngs=nnx.Rngs(0)))
+        >>> list(nnx.filter_state(state, nnx.BatchStat))
+        ['mean', 'var']
+    """
+    states = states_by_filter("filter_state", list(to_flat_state(state)), (first, *filters), exhaustive=False)
+    return states if filters else states[0]
+
+
+def merge_state(state: Any, /, *states: Any, cls: type[State] = State) -> State:
+    """All leaves of several States in one; later ones win.
+
+    Args:
+        state: A State.
+        *states: Further States.
+        cls: The class of the result.
+
+    Returns:
+        A State.
+
+    Example:
+        >>> sorted(nnx.merge_state(nnx.State({'a': 1}), nnx.State({'b': 2})))
+        ['a', 'b']
+    """
+    merged = dict(pair for s in (state, *states) for pair in to_flat_state(s))
+    return cls._of(_nest(merged.items()))
+
+
+def map_state(f: Callable[[Path, Any], Any], state: Any) -> State:
+    """A State with `f(path, leaf)` for each leaf.
+
+    Args:
+        f: The function.
+        state: The State.
+
+    Returns:
+        A State with the same paths.
+
+    Example:
+        >>> nnx.map_state(lambda path, x: x * 2, nnx.State({'a': 3}))
+        State(
+          .a: 6
+        )
+    """
+    return from_flat_state([(path, f(path, leaf)) for path, leaf in to_flat_state(state)])
+
+
+def fresh_leaf(x: Any) -> Any:
+    """A leaf of a State's own: a new Variable with today's value, an array as it is."""
+    return new_variable(x._spec, x.get_raw_value()) if isinstance(x, Variable) else x

@@ -1,0 +1,219 @@
+"""Static values compared by structure.
+
+A value that is not data is part of the program. Two programs are the same if their static values are: so
+`optax.adam(1e-3)` built twice, or a lambda made anew in `__init__`, must be equal, and another learning
+rate must not. `static_key` gives a hashable snapshot of a value:
+
+* numbers, strings, None: by type and value (`1`, `True` and `1.0` differ);
+* functions: by code, defaults, closure contents, attributes and globals namespace;
+* partial, methods, tuples, lists, dicts, sets, dataclass instances: by type and contents;
+* small numpy arrays: by bytes;
+* instances of a class with a `__hash__` of its own: by that;
+* anything else: by identity.
+"""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+import dis
+import functools
+import types
+from collections.abc import Callable, Hashable
+from typing import Any
+
+import jax
+import numpy as np
+
+_SMALL_ARRAY = 64
+_PLAIN = frozenset({bool, int, str, bytes, type(None)})
+_BY_IDENTITY = (type, types.ModuleType, types.BuiltinFunctionType, np.ufunc)
+
+
+class _Is:
+    """Equal only to itself."""
+
+    __slots__ = ("value",)
+
+    def __init__(self, value: Any):
+        self.value = value
+
+    def __eq__(self, other: object) -> bool:
+        return type(other) is _Is and self.value is other.value
+
+    def __hash__(self) -> int:
+        return id(self.value)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (_Is, (self.value,))
+
+
+class _Equal:
+    """Equal as the class of the value says, and never across classes."""
+
+    __slots__ = ("value",)
+
+    def __init__(self, value: Any):
+        self.value = value
+
+    def __eq__(self, other: object) -> bool:
+        return (
+            type(other) is _Equal
+            and type(self.value) is type(other.value)
+            and bool(self.value == other.value)
+        )
+
+    def __hash__(self) -> int:
+        return hash(self.value)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (_Equal, (self.value,))
+
+
+def static_key(value: Any) -> Hashable:
+    """A hashable snapshot: equal keys mean that the values make the same program."""
+    return _key(value, {})
+
+
+def _key(x: Any, seen: dict[int, int]) -> Hashable:
+    t = type(x)
+    if t in _PLAIN:
+        return (t, x)
+    if t is float:
+        return (t, x.hex())  # 0.0 is not -0.0, and nan is nan
+    if t is complex:
+        return (t, x.real.hex(), x.imag.hex())
+    if id(x) in seen:
+        return ("seen", seen[id(x)])
+    if isinstance(x, _BY_IDENTITY):
+        return _Is(x)
+    seen[id(x)] = len(seen)
+    structural = _STRUCTURAL.get(t)
+    if structural is not None:
+        return structural(x, seen)
+    return _key_by_kind(x, seen)
+
+
+def _key_by_kind(x: Any, seen: dict[int, int]) -> Hashable:
+    t = type(x)
+    if isinstance(x, tuple):
+        return ("tuple", t, tuple(_key(c, seen) for c in x))
+    if isinstance(x, (np.ndarray, np.generic)):
+        small = x.size <= _SMALL_ARRAY and x.dtype != object
+        return ("numpy", x.dtype.str, x.shape, x.tobytes()) if small else _Is(x)
+    if isinstance(x, jax.Array):
+        return _Is(x)
+    if dataclasses.is_dataclass(x):
+        fields = tuple((f.name, _key(getattr(x, f.name, None), seen)) for f in dataclasses.fields(x))
+        return ("dataclass", t, fields)
+    if t.__hash__ not in (None, object.__hash__):
+        return _Equal(x)
+    if isinstance(x, (list, dict, set)):
+        return _Is(x)
+    own = getattr(x, "__dict__", None)
+    if type(own) is dict and t.__eq__ is object.__eq__ and _is_optax(t):
+        return ("object", t, tuple((k, _key(v, seen)) for k, v in own.items()))
+    return _Is(x)
+
+
+def _is_optax(t: type) -> bool:
+    """optax keeps hyperparameters in a few plain objects (MultiSteps); they never change after creation."""
+    return t.__module__.partition(".")[0] == "optax"
+
+
+def _function_key(f: types.FunctionType, seen: dict[int, int]) -> Hashable:
+    rebound = _rebound_names(f.__code__)
+    cells = zip(f.__code__.co_freevars, f.__closure__ or (), strict=True)
+    closure = tuple(_cell_key(c, name in rebound, seen) for name, c in cells)
+    own = tuple((k, _key(v, seen)) for k, v in vars(f).items() if k != "__wrapped__") if vars(f) else ()
+    defaults = (_key(f.__defaults__, seen), _key(f.__kwdefaults__, seen))
+    return ("function", f.__code__, _Is(f.__globals__), defaults, closure, own)
+
+
+def _cell_key(cell: types.CellType, rebound: bool, seen: dict[int, int]) -> Hashable:
+    try:
+        value = cell.cell_contents
+    except ValueError:
+        return "empty cell"
+    # optax.cosine_decay_schedule turns an int of its own closure into a float when first called
+    return _key(float(value) if rebound and type(value) is int else value, seen)
+
+
+@functools.lru_cache(maxsize=4096)
+def _rebound_names(code: types.CodeType) -> frozenset[str]:
+    """Names of enclosing functions' variables that the code assigns to."""
+    stores = ("STORE_DEREF", "DELETE_DEREF")
+    names = {i.argval for i in dis.get_instructions(code) if i.opname in stores}
+    for const in code.co_consts:
+        if isinstance(const, types.CodeType):
+            names |= _rebound_names(const)
+    return frozenset(names & set(code.co_freevars))
+
+
+_STRUCTURAL: dict[type, Callable[[Any, dict[int, int]], Hashable]] = {
+    types.FunctionType: _function_key,
+    types.MethodType: lambda x, s: ("method", _key(x.__func__, s), _key(x.__self__, s)),
+    functools.partial: lambda x, s: ("partial", _key(x.func, s), _key(x.args, s), _key(x.keywords, s)),
+    list: lambda x, s: ("list", tuple(_key(c, s) for c in x)),
+    dict: lambda x, s: ("dict", tuple((_key(k, s), _key(v, s)) for k, v in x.items())),
+    set: lambda x, s: ("set", frozenset(_key(c, s) for c in x)),
+    frozenset: lambda x, s: ("frozenset", frozenset(_key(c, s) for c in x)),
+    types.SimpleNamespace: lambda x, s: ("namespace", _key(vars(x), s)),
+}
+
+
+def is_mutable(x: Any) -> bool:
+    """Whether a static value can change in place, so that two owners must not share it."""
+    if isinstance(x, (list, dict, set, types.SimpleNamespace)):
+        return True
+    if isinstance(x, tuple):
+        return any(is_mutable(c) for c in x)
+    if dataclasses.is_dataclass(x) and not isinstance(x, type):
+        frozen = x.__dataclass_params__.frozen  # type: ignore[attr-defined]  # set on every dataclass
+        return not frozen or any(is_mutable(getattr(x, f.name, None)) for f in dataclasses.fields(x))
+    return False
+
+
+def own_copy(x: Any) -> Any:
+    """A copy of the mutable parts of a static value; what they hold otherwise stays shared."""
+    if not is_mutable(x):
+        return x
+    if isinstance(x, dict):
+        return type(x)((k, own_copy(v)) for k, v in x.items()) if type(x) is dict else copy.copy(x)
+    if isinstance(x, (list, set, tuple)):
+        parts = [own_copy(c) for c in x]
+        return type(x)(*parts) if hasattr(x, "_fields") else type(x)(parts)
+    twin = copy.copy(x)
+    for name, value in vars(x).items():
+        object.__setattr__(twin, name, own_copy(value))
+    return twin
+
+
+class Static:
+    """A static value with its key, as it stands in a GraphDef."""
+
+    __slots__ = ("_hash", "key", "mutable", "value")
+
+    def __init__(self, value: Any):
+        self.key = static_key(value)
+        self.mutable = is_mutable(value)
+        self.value = own_copy(value) if self.mutable else value
+        self._hash = hash(self.key)
+
+    def fresh(self) -> Any:
+        """The value for one new owner."""
+        return own_copy(self.value) if self.mutable else self.value
+
+    def __eq__(self, other: object) -> bool:
+        if self is other:
+            return True
+        return type(other) is Static and self._hash == other._hash and bool(self.key == other.key)
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    def __repr__(self) -> str:
+        return f"Static({self.value!r})"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (Static, (self.value,))

@@ -1,0 +1,367 @@
+"""What nnxgraph raises. Each class takes facts and builds the text from them.
+
+Every text says where, what was found, what was expected, and what to write instead. The facts are the
+`args` of the exception, so that every error pickles. No text ever holds the contents of an array.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+
+def _listed(items: Iterable[object], limit: int = 20) -> str:
+    """A bulleted list, cut after `limit` lines."""
+    lines = [str(item) for item in items]
+    shown = "".join(f"\n  - {line}" for line in lines[:limit])
+    return shown + (f"\n  - ... and {len(lines) - limit} more" if len(lines) > limit else "")
+
+
+def _did_you_mean(name: str, known: Iterable[str]) -> str:
+    close = difflib.get_close_matches(name, list(known), n=3)
+    return f" Did you mean {' or '.join(map(repr, close))}?" if close else ""
+
+
+class NnxError(Exception):
+    """Base of all errors of nnxgraph."""
+
+    def __str__(self) -> str:
+        return self.text()
+
+    def text(self) -> str:
+        """The message, built from the facts in `args`."""
+        return " ".join(map(str, self.args))
+
+
+class LeakedVariableError(NnxError, RuntimeError):
+    """A Variable made inside a transformed function is used after the function ended."""
+
+    def __init__(self, variable: str, transform: str):
+        super().__init__(variable, transform)
+
+    def text(self) -> str:
+        variable, transform = self.args
+        return (
+            f"{variable} was made inside a function under {transform} and is used after that function "
+            f"ended, so its value is gone. Expected: the function returns the Variable, or stores it on "
+            f"an object that was passed in. Write `return` it from the function."
+        )
+
+
+class TraceWriteError(NnxError, ValueError):
+    """A Variable is written where its new value could not be handed back."""
+
+    def __init__(self, variable: str, transform: str, inside: str | None):
+        super().__init__(variable, transform, inside)
+
+    def text(self) -> str:
+        variable, transform, inside = self.args
+        where = f" inside nnx.{inside}" if inside else ""
+        return (
+            f"Cannot write {variable} from another trace level: it was made outside of {transform}, a raw "
+            f"JAX transform that is active{where}, and the new value could not leave it. Expected: writes "
+            f"under the transforms of nnxgraph, which hand state back. Write nnx.jit, nnx.grad, nnx.vmap, "
+            f"nnx.scan ... for jax.jit, jax.grad, jax.vmap, jax.lax.scan, and pass the object as an argument."
+        )
+
+
+class CaptureError(NnxError, ValueError):
+    """A cached transform reached a Variable that it was not given."""
+
+    def __init__(self, transform: str, function: str, variables: tuple[str, ...], written: bool):
+        super().__init__(transform, function, variables, written)
+
+    def text(self) -> str:
+        transform, function, variables, written = self.args
+        verb = "writes" if written else "reads"
+        return (
+            f"nnx.{transform}: the function {function} {verb} Variables that it was not given:"
+            f"{_listed(variables)}\nThe compiled function would keep today's values for ever. Expected: the "
+            f"object that holds them is an argument. Write `nnx.{transform}(lambda model, x: ...)(model, x)`."
+        )
+
+
+class AttributeNotFoundError(NnxError, AttributeError):
+    """A Variable has neither metadata nor an array attribute of that name."""
+
+    def __init__(self, kind: str, name: str, known: tuple[str, ...]):
+        super().__init__(kind, name, known)
+
+    def text(self) -> str:
+        kind, name, known = self.args
+        return (
+            f"{kind} has no attribute {name!r}: neither metadata nor the value has it."
+            f"{_did_you_mean(name, known)}"
+        )
+
+
+class KindMismatchError(NnxError, ValueError):
+    """A value of one kind of Variable is given to another kind."""
+
+    def __init__(self, target: str, source: str):
+        super().__init__(target, source)
+
+    def text(self) -> str:
+        target, source = self.args
+        return (
+            f"Cannot copy from a {source} to a {target}: the kinds differ. Expected a {target}. "
+            f"To take the value alone write `variable.set_value(other.get_value())`."
+        )
+
+
+class ValueMismatchError(NnxError, ValueError):
+    """`variable[...] = value` with a value of another shape or type."""
+
+    def __init__(self, variable: str, found: str, reason: str):
+        super().__init__(variable, found, reason)
+
+    def text(self) -> str:
+        variable, found, reason = self.args
+        return (
+            f"{variable}: cannot assign {found} with `variable[...] = value`: {reason}. Expected a value that "
+            f"fits the present shape and dtype. To change them write `variable.set_value(value)`."
+        )
+
+
+class UnsupportedVariableError(NnxError, NotImplementedError):
+    """A mode of Variables that this version does not have."""
+
+    def __init__(self, kind: str, option: str):
+        super().__init__(kind, option)
+
+    def text(self) -> str:
+        kind, option = self.args
+        return (
+            f"{kind}(..., {option}=True): this version has no {option} Variables. Expected {option}=None or "
+            f"False. Write nnx.jit, nnx.grad ... around the code that mutates the Variable."
+        )
+
+
+class FilterError(NnxError, TypeError):
+    """A value that is not a filter stands where a filter is expected."""
+
+    def __init__(self, found: str):
+        super().__init__(found)
+
+    def text(self) -> str:
+        return (
+            f"{self.args[0]} is not a filter. Expected a Variable type, a tag (str), True or ..., False or "
+            f"None, a callable (path, value) -> bool, or a list or tuple of these. "
+            f"Write for example nnx.Param or nnx.PathContains('kernel')."
+        )
+
+
+class FilterOrderError(NnxError, ValueError):
+    """`...` or True stands before other filters, which could match nothing."""
+
+    def __init__(self, position: int, total: int):
+        super().__init__(position, total)
+
+    def text(self) -> str:
+        position, total = self.args
+        return (
+            f"Filter {position} of {total} is `...` or True and takes everything, so those behind it match "
+            f"nothing. Expected `...` only as the last filter. Write the narrow filters first."
+        )
+
+
+class NonExhaustiveError(NnxError, ValueError):
+    """Some leaves match no filter."""
+
+    def __init__(self, where: str, leftover: tuple[str, ...]):
+        super().__init__(where, leftover)
+
+    def text(self) -> str:
+        where, leftover = self.args
+        return (
+            f"{where}: the filters leave out:{_listed(leftover)}\nExpected filters that match every leaf. "
+            f"Write `...` as the last filter to take the rest."
+        )
+
+
+class StateMismatchError(NnxError, ValueError):
+    """A State does not fit the graph it is given to."""
+
+    def __init__(self, where: str, problems: tuple[str, ...], advice: str):
+        super().__init__(where, problems, advice)
+
+    def text(self) -> str:
+        where, problems, advice = self.args
+        return f"{where}: the state does not fit:{_listed(problems)}\nNothing was changed. {advice}"
+
+
+class CycleError(NnxError, ValueError):
+    """A plain container contains itself."""
+
+    def __init__(self, path: str, kind: str):
+        super().__init__(path, kind)
+
+    def text(self) -> str:
+        path, kind = self.args
+        return (
+            f"The {kind} at {path or 'the root'} contains itself. Expected plain containers without cycles, "
+            f"since they have no identity in the graph. Write nnx.List, nnx.Dict or a Module for one that "
+            f"takes part in a cycle."
+        )
+
+
+class StaticArrayError(NnxError, ValueError):
+    """An array is marked static."""
+
+    def __init__(self, owner: str, attribute: str, found: str):
+        super().__init__(owner, attribute, found)
+
+    def text(self) -> str:
+        owner, attribute, found = self.args
+        return (
+            f"{owner}.{attribute}: found {found} marked static. Expected a value that is not an array, since "
+            f"static values are compared at each call. Write `self.{attribute} = value` (arrays are data)."
+        )
+
+
+class NotANodeError(NnxError, TypeError):
+    """A function over objects is given something that holds no object."""
+
+    def __init__(self, where: str, found: str):
+        super().__init__(where, found)
+
+    def text(self) -> str:
+        where, found = self.args
+        return (
+            f"{where}: found {found}. Expected a Module or another nnx.Pytree object, a Variable, or a "
+            f"container of them."
+        )
+
+
+class DtypeNotInexactError(NnxError, ValueError):
+    """A layer is told to compute in an integer dtype."""
+
+    def __init__(self, dtype: str):
+        super().__init__(dtype)
+
+    def text(self) -> str:
+        return (
+            f"promote_dtype: found dtype={self.args[0]}. Expected a floating or complex dtype. "
+            f"Write dtype=jnp.float32, or inexact=False to cast to integers."
+        )
+
+
+class LayerError(NnxError, ValueError):
+    """A layer is made or called in a way it cannot serve: `layer: argument is found; expected ...`."""
+
+    def __init__(self, layer: str, argument: str, found: str, expected: str, instead: str = ""):
+        super().__init__(layer, argument, found, expected, instead)
+
+    def text(self) -> str:
+        layer, argument, found, expected, instead = self.args
+        return f"{layer}: found {argument} = {found}. Expected {expected}.{instead and ' ' + instead}"
+
+
+class LayerOptionError(LayerError):
+    """A layer is made with an option that has no meaning."""
+
+
+class LayerInputError(LayerError):
+    """A layer is called with an input that does not fit it."""
+
+
+class MissingKeyError(NnxError, ValueError):
+    """A layer draws at random, but neither the call nor the layer has a stream."""
+
+    def __init__(self, layer: str, stream: str):
+        super().__init__(layer, stream)
+
+    def text(self) -> str:
+        layer, stream = self.args
+        return (
+            f"{layer}: found no random stream, neither in the call nor on the layer. Expected one named "
+            f"{stream!r} (or a default stream), since the layer is not deterministic. Write "
+            f"`{layer}(..., rngs=nnx.Rngs(0))` where the layer is made, `layer(x, rngs=nnx.Rngs({stream}=0))` "
+            f"where it is called, or call `model.eval()` to turn the randomness off."
+        )
+
+
+class DecodeCacheError(NnxError, ValueError):
+    """The decode cache of an attention layer is missing, full, or made for another shape."""
+
+    def __init__(self, layer: str, found: str, expected: str, instead: str):
+        super().__init__(layer, found, expected, instead)
+
+    def text(self) -> str:
+        layer, found, expected, instead = self.args
+        return f"{layer}: decode cache: found {found}. Expected {expected}. {instead}"
+
+
+class UnboundAxisWarning(UserWarning):
+    """A normalisation layer with an axis_name runs where no such axis is mapped."""
+
+    def __init__(self, layer: str, axes: tuple[str, ...]):
+        super().__init__(layer, axes)
+
+    def __str__(self) -> str:
+        layer, axes = self.args
+        return (
+            f"{layer}: found no mapped axis named {' or '.join(map(repr, axes))}, so the statistics are those "
+            f"of this call alone. Expected a call under nnx.vmap, nnx.pmap or nnx.shard_map with that axis name. "
+            f"Make the layer with axis_name=None where statistics are not shared."
+        )
+
+
+class SharedVariableError(NnxError, ValueError):
+    """An object is shared where only trees are allowed."""
+
+    def __init__(self, where: str, first: str, second: str):
+        super().__init__(where, first, second)
+
+    def text(self) -> str:
+        where, first, second = self.args
+        return (
+            f"{where}: found one object at {first} and at {second}; this is a duplicate in tree mode "
+            f"(graph=False). Expected no shared objects. Write graph=True to share them."
+        )
+
+
+class UnknownAttributesError(NnxError, ValueError):
+    """`set_attributes` names attributes that no module has."""
+
+    def __init__(self, module: str, unknown: tuple[str, ...], known: tuple[str, ...]):
+        super().__init__(module, unknown, known)
+
+    def text(self) -> str:
+        module, unknown, known = self.args
+        hints = "".join(_did_you_mean(name, known) for name in unknown)
+        names = ", ".join(map(repr, unknown))
+        return (
+            f"{module}.set_attributes: no module below has {names}.{hints} Expected attributes that a "
+            f"module has. Write raise_if_not_found=False to skip those that none has."
+        )
+
+
+class MissingStreamError(NnxError, AttributeError, KeyError):
+    """A random stream is asked for that there is not, and there is no default."""
+
+    def __init__(self, name: str, known: tuple[str, ...]):
+        super().__init__(name, known)
+
+    def text(self) -> str:
+        name, known = self.args
+        has = f"it has {', '.join(map(repr, known))}" if known else "it has none"
+        return (
+            f"Rngs has no stream {name!r} and no default; {has}.{_did_you_mean(name, known)} "
+            f"Write nnx.Rngs({name}=0) or, for a default, nnx.Rngs(0)."
+        )
+
+
+class SplitStreamError(NnxError, ValueError):
+    """A split random stream is drawn from outside of the transform it was split for."""
+
+    def __init__(self, tag: str, shape: tuple[int, ...]):
+        super().__init__(tag, shape)
+
+    def text(self) -> str:
+        tag, shape = self.args
+        return (
+            f"The random stream {tag!r} holds {shape} keys, one for each lane, and a draw needs one. Expected "
+            f"the call to stand inside the transform that the stream was split for. Write nnx.vmap or "
+            f"nnx.scan with axis 0 for the stream, or restore it with nnx.restore_rngs."
+        )

@@ -1,0 +1,237 @@
+"""The only code that takes a graph apart and puts it together.
+
+`Walk` turns values into descriptions and leaves; `Build` turns descriptions and leaves into values. Both
+know containers and objects alike; what an object is, the registry says.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import jax
+from jax.tree_util import DictKey, FlattenedIndexKey, GetAttrKey, SequenceKey
+
+from .._repr import path_text
+from .._static import Static, is_mutable, static_key
+from .._typing import Key, Path
+from .._variable import new_variable, set_spec
+from ..errors import CycleError
+from ._graphdef import LEAF, Desc, GraphDef, Shape, count_leaves
+from ._registry import Kind, kind_of, node_type
+
+_STATIC_NONE: Desc = ("static", Static(None))
+_NO_MARKS: dict[Any, str] = {}
+
+
+def one_level(x: Any) -> tuple[list[Any], tuple[Key, ...], Any] | None:
+    """Children, keys and treedef of a registered pytree; None for a leaf."""
+    pairs, treedef = jax.tree_util.tree_flatten_with_path(x, is_leaf=lambda y: y is not x)
+    if len(pairs) == 1 and not pairs[0][0]:
+        return None
+    return [v for _, v in pairs], tuple(_plain_key(path[0]) for path, _ in pairs), treedef
+
+
+def _plain_key(entry: Any) -> Key:
+    """A JAX key as an entry of our paths."""
+    if isinstance(entry, GetAttrKey):
+        return entry.name
+    if isinstance(entry, (DictKey, FlattenedIndexKey)):
+        return entry.key  # type: ignore[no-any-return]  # any hashable
+    return entry.idx if isinstance(entry, SequenceKey) else str(entry)
+
+
+class Walk:
+    """Takes values apart: descriptions of what is met, objects in order, leaves by owner.
+
+    Objects in `known` (id to number) are described as known and not entered.
+    """
+
+    def __init__(self, known: dict[int, int] | None = None):
+        self.known = known or {}
+        self.index: dict[int, int] = {}
+        self.objects: list[Any] = []
+        self.records: list[Desc] = []
+        self.leaves: list[list[Any]] = []  # by object
+        self.root_leaves: list[Any] = []
+        self.met_again = False  # whether an object was reached twice
+        self._open: dict[int, Path] = {}  # mutable containers being visited
+
+    def visit(self, x: Any, leaves: list[Any], inside: bool, path: Path = ()) -> Desc:
+        """Describe a value; numbers are static inside a node, leaves elsewhere."""
+        kind = kind_of(x)
+        if kind is Kind.VARIABLE or kind is Kind.NODE:
+            return self._object(x, kind, path)
+        if kind is Kind.ARRAY or (kind is Kind.NUMBER and not inside):
+            leaves.append(x)
+            return LEAF
+        if kind is Kind.NONE:
+            return _STATIC_NONE
+        if kind is Kind.LIST or kind is Kind.DICT or kind is Kind.TUPLE:
+            return self._container(x, kind, leaves, inside, path)
+        if kind is Kind.MARKED:
+            return ("static", x)
+        if kind is Kind.OTHER:
+            level = one_level(x)
+            if level is not None:
+                children, keys, treedef = level
+                shape = Shape(type(x), keys, treedef)
+                return self._children(shape, children, keys, leaves, inside, path)
+        return ("static", Static(x))
+
+    def _object(self, x: Any, kind: Kind, path: Path) -> Desc:
+        known = self.known.get(id(x))
+        if known is not None:
+            return ("known", known)
+        i = self.index.get(id(x))
+        if i is not None:
+            self.met_again = True
+            return ("node", i)
+        i = self.index[id(x)] = len(self.objects)
+        self.objects.append(x)
+        own: list[Any] = []
+        self.leaves.append(own)
+        self.records.append(())
+        self.records[i] = self.record(x, kind, own, path)
+        return ("node", i)
+
+    def record(self, x: Any, kind: Kind, own: list[Any], path: Path = ()) -> Desc:
+        """The record of an object, with its leaves appended to `own`."""
+        if kind is Kind.VARIABLE:
+            own.append(x.get_raw_value())
+            return ("variable", x._spec)
+        ways = node_type(type(x))
+        attributes = ways.attributes(x)
+        marks = ways.marks(x) or _NO_MARKS
+        if not marks:
+            children = tuple([self.visit(v, own, True, (*path, k)) for k, v in attributes.items()])
+            return ("object", type(x), tuple(attributes), children, ())
+        children = tuple(
+            [self._marked(v, own, marks.get(k), (*path, k)) for k, v in attributes.items()]
+        )
+        kept = tuple((k, m) for k, m in marks.items() if k in attributes)
+        return ("object", type(x), tuple(attributes), children, kept)
+
+    def _marked(self, x: Any, own: list[Any], mark: str | None, path: Path) -> Desc:
+        if mark == "static":
+            return ("static", Static(x))
+        if mark == "data":
+            desc = self.visit(x, own, False, path)
+            if desc[0] != "static":
+                return desc
+            own.append(x)
+            return LEAF
+        return self.visit(x, own, True, path)
+
+    def _container(self, x: Any, kind: Kind, leaves: list[Any], inside: bool, path: Path) -> Desc:
+        if id(x) in self._open:
+            raise CycleError(path_text(self._open[id(x)]), type(x).__name__)
+        self._open[id(x)] = path
+        keys = tuple(x) if kind is Kind.DICT else tuple(range(len(x)))
+        children = list(x.values()) if kind is Kind.DICT else x
+        desc = self._children(Shape(type(x), keys), children, keys, leaves, inside, path)
+        del self._open[id(x)]
+        return desc
+
+    def _children(
+        self,
+        shape: Shape,
+        children: Sequence[Any],
+        keys: tuple[Key, ...],
+        leaves: list[Any],
+        inside: bool,
+        path: Path,
+    ) -> Desc:
+        pairs = zip(keys, children, strict=True)
+        return ("container", shape, tuple([self.visit(c, leaves, inside, (*path, k)) for k, c in pairs]))
+
+    def root(self, x: Any) -> Desc:
+        """Describe a value outside of any node."""
+        return self.visit(x, self.root_leaves, False)
+
+    def all_leaves(self) -> list[Any]:
+        """The leaves in the order of a GraphDef: of the root, then of each object."""
+        return [*self.root_leaves, *(leaf for own in self.leaves for leaf in own)]
+
+
+def flatten(x: Any) -> tuple[GraphDef, list[Any], list[Any]]:
+    """A value's GraphDef, its leaves, and its objects in order."""
+    walk = Walk()
+    root = walk.root(x)
+    return GraphDef(root, tuple(walk.records)), walk.all_leaves(), walk.objects
+
+
+class Build:
+    """Puts values together: makes the objects of a GraphDef and fills them from leaves in order."""
+
+    def __init__(self, records: Sequence[Desc], known: Sequence[Any] = ()):
+        self.known = known
+        self.records = records
+        self.objects: list[Any] = []
+
+    def make_objects(self, leaves: Iterator[Any]) -> None:
+        """Make all objects, then fill them; objects may refer to each other in any way."""
+        self.objects = [
+            new_variable(r[1], None) if r[0] == "variable" else node_type(r[1]).create(r[1])
+            for r in self.records
+        ]
+        for x, record in zip(self.objects, self.records, strict=True):
+            if record[0] == "variable":
+                x.set_raw_value(next(leaves), _unsafe_bypass_check=True)
+            else:
+                node_type(record[1]).replace(x, self.attributes(record, leaves), dict(record[4]))
+
+    def attributes(self, record: Desc, leaves: Iterator[Any]) -> dict[Any, Any]:
+        """The attributes that a record describes, by name."""
+        pairs = zip(record[2], record[3], strict=True)
+        return {name: self.value(desc, leaves) for name, desc in pairs}
+
+    def value(self, desc: Desc, leaves: Iterator[Any]) -> Any:
+        """The value of a description."""
+        tag = desc[0]
+        if tag == "node":
+            return self.objects[desc[1]]
+        if tag == "leaf":
+            return next(leaves)
+        if tag == "static":
+            return desc[1].fresh()
+        if tag == "known":
+            return self.known[desc[1]]
+        return desc[1].close([self.value(child, leaves) for child in desc[2]])
+
+
+def unflatten(graphdef: GraphDef, leaves: Sequence[Any]) -> tuple[Any, list[Any]]:
+    """The value of a GraphDef with these leaves, all objects new, and the objects in order."""
+    build = Build(graphdef.records)
+    start = count_leaves(graphdef.root)
+    build.make_objects(iter(leaves[start:]))
+    return build.value(graphdef.root, iter(leaves[:start])), build.objects
+
+
+def change_object(x: Any, record: Desc, attributes: dict[Any, Any]) -> None:
+    """Make an existing object what a record says, keeping the identity of its plain lists and dicts."""
+    if record[0] == "variable":
+        set_spec(x, record[1])
+        return
+    if type(x) is not record[1]:
+        x.__class__ = record[1]
+    ways = node_type(record[1])
+    old = ways.attributes(x)
+    kept = {name: _in_place(old.get(name), new) for name, new in attributes.items()}
+    ways.replace(x, kept, dict(record[4]))
+
+
+def _in_place(old: Any, new: Any) -> Any:
+    """`new`, put into the old list or dict if there is one."""
+    if type(old) is list and type(new) is list:
+        merged = [_in_place(o, n) for o, n in zip(old, new, strict=False)] + new[len(old) :]
+        old[:] = merged
+        return old
+    if type(old) is dict and type(new) is dict:
+        merged_dict = {k: _in_place(old.get(k), v) for k, v in new.items()}
+        old.clear()
+        old.update(merged_dict)
+        return old
+    if is_mutable(new) and type(old) is type(new) and static_key(old) == static_key(new):
+        return old
+    return new
