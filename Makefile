@@ -121,7 +121,8 @@ endef
 .venv/has-dev: .venv/made-by setup.cfg setup.py
 	@echo 'Installing nnxgraph[all] at its lowest versions into .venv'
 	@$(LOWEST) > .venv/lowest.txt
-	@.venv/bin/python $(PIP) -c .venv/lowest.txt -e '.[all]'
+	@.venv/bin/python $(PIP) -c .venv/lowest.txt -e '.[all]' || { \
+	echo 'Where no version fits this Python, name another: make $(MAKECMDGOALS) PYTHON=python3.11' >&2; exit 1; }
 	@touch $@
 
 .venv/has-%: .venv/made-by setup.cfg setup.py
