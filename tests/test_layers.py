@@ -236,7 +236,7 @@ def test_package_reexports_under_the_same_name(path):
     ours = [
         (alias, node.lineno)
         for node in ast.walk(parsed(path))
-        if isinstance(node, ast.ImportFrom) and node.level
+        if isinstance(node, ast.ImportFrom) and node.level and node.module
         for alias in node.names
     ]
     faults = [f"line {line}: {a.name}" for a, line in ours if a.asname != a.name]
