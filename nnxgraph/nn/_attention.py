@@ -1,0 +1,190 @@
+"""Attention as a function: softmax(query · key / sqrt(depth)) · value, by heads.
+
+Letters of the shapes: ... batch axes, L queries, S keys, H query heads, K key and value heads (a
+divisor of H), G = H / K query heads that share a key head, D depth of queries and keys, V depth of
+values.
+"""
+
+from __future__ import annotations
+
+import math
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from .._module import Module
+from .._rngs import RngStream
+from .._variable import Intermediate
+from ..errors import LayerInputError
+from ._dropout import drop
+from ._dtypes import promote_dtype as default_promote_dtype
+from ._dtypes import wider
+from ._types import Array, ArrayLike, Dtype, PrecisionLike, PromoteDtype, Shape
+
+NAME = "dot_product_attention"
+
+
+def check_shapes(query: Shape, key: Shape, value: Shape) -> None:
+    """That queries, keys and values fit each other."""
+    problem = ""
+    if min(len(query), len(key), len(value)) < 3:
+        problem = "(..., length, heads, depth) each"
+    elif key[:-1] != value[:-1]:
+        problem = "keys and values of one length and one number of heads"
+    elif query[:-3] != key[:-3]:
+        problem = "the same batch axes for queries and keys"
+    elif query[-1] != key[-1]:
+        problem = "the same depth for queries and keys"
+    elif key[-2] == 0 or query[-2] % key[-2]:
+        problem = "a number of query heads that is a multiple of the number of key heads"
+    if problem:
+        found = f"arrays of shapes {query}, {key}, {value}"
+        raise LayerInputError(NAME, "query, key, value", found, problem)
+
+
+def broadcast_to_weights(argument: str, array: Array, shape: Shape) -> Array:
+    """Broadcasts a mask or bias to the shape of the attention weights."""
+    try:
+        fits = np.broadcast_shapes(array.shape, shape) == shape
+    except ValueError:
+        fits = False
+    if not fits:
+        found = f"an array of shape {array.shape}"
+        expected = f"one that broadcasts to (..., heads, q_length, kv_length) = {shape}"
+        raise LayerInputError(NAME, argument, found, expected)
+    return jnp.broadcast_to(array, shape)
+
+
+def softmax_or_zero(logits: Array, hidden: Array) -> Array:
+    """Softmax over the last axis of the entries that are not hidden; zeros where all are."""
+    lowest = np.finfo(logits.dtype).min.item()  # no narrower than float32
+    weights = jax.nn.softmax(jnp.where(hidden, lowest, logits), axis=-1)
+    # Where all entries are hidden the softmax is uniform.
+    return jnp.where(hidden.all(axis=-1, keepdims=True), jnp.zeros_like(weights), weights)
+
+
+def attention_weights(
+    query: Array,
+    key: Array,
+    bias: ArrayLike | None,
+    mask: ArrayLike | None,
+    is_causal: bool,
+    precision: PrecisionLike,
+) -> Array:
+    """The softmax of the scores, (..., H, L, S), computed in float32 or wider."""
+    *batch, length, heads, depth = query.shape
+    grouped = (*batch, length, key.shape[-2], heads // key.shape[-2], depth)
+    wide = wider(query.dtype)
+    scores = jnp.einsum(
+        "...lkgd,...skd->...kgls",
+        jnp.reshape(query, grouped),  # (..., L, K, G, D)
+        key,  # (..., S, K, D)
+        precision=precision,
+        preferred_element_type=wide,
+    )  # (..., K, G, L, S)
+    shape = (*batch, heads, length, key.shape[-3])
+    scores = jnp.reshape(scores, shape) / jnp.asarray(math.sqrt(depth), wide)  # (..., H, L, S)
+    hidden = None
+    if bias is not None:
+        scores = scores + broadcast_to_weights("bias", jnp.asarray(bias).astype(wide), shape)
+        hidden = jnp.isneginf(scores)  # a bias may be a mask, too
+    if mask is not None:
+        masked = ~broadcast_to_weights("mask", jnp.asarray(mask).astype(bool), shape)
+        hidden = masked if hidden is None else hidden | masked
+    if is_causal:
+        later = ~jnp.tri(length, shape[-1], dtype=bool)  # (L, S)
+        later = jnp.broadcast_to(later, shape)
+        hidden = later if hidden is None else hidden | later
+    if hidden is None:
+        return jax.nn.softmax(scores, axis=-1)
+    return softmax_or_zero(scores, hidden)
+
+
+def drop_weights(
+    weights: Array, rate: float, rng: Array | RngStream | None, broadcast: bool
+) -> Array:
+    """Dropout of attention weights, by default the same in all batch entries and heads."""
+    if rng is None:
+        expected = f"a key, as dropout_rate={rate} and deterministic=False"
+        instead = "Pass `dropout_rng=jax.random.key(0)` or `deterministic=True`."
+        raise LayerInputError(NAME, "dropout_rng", "None", expected, instead)
+    key = rng() if isinstance(rng, RngStream) else rng
+    shared = (1,) * (weights.ndim - 2) + weights.shape[-2:]
+    return drop(weights, key, rate, shared if broadcast else weights.shape)
+
+
+def dot_product_attention(
+    query: ArrayLike,
+    key: ArrayLike,
+    value: ArrayLike,
+    bias: ArrayLike | None = None,
+    mask: ArrayLike | None = None,
+    broadcast_dropout: bool = True,
+    dropout_rng: Array | RngStream | None = None,
+    dropout_rate: float = 0.0,
+    deterministic: bool = False,
+    dtype: Dtype | None = None,
+    precision: PrecisionLike = None,
+    module: Module | None = None,
+    promote_dtype: PromoteDtype = default_promote_dtype,
+    is_causal: bool = False,
+) -> Array:
+    """Attention by heads: `softmax(query · key / sqrt(depth) + bias) · value`.
+
+    Scores and softmax are computed in float32 or wider. With fewer key heads than query heads, each
+    key head serves a group of query heads that follow each other (grouped-query attention). A query
+    all of whose keys are hidden, by the mask or by a bias of minus infinity, gets zeros.
+
+    Attention Is All You Need (Vaswani et al., 2017), https://arxiv.org/abs/1706.03762.
+
+    Args:
+        query: An array `(..., q_length, heads, depth)`.
+        key: An array `(..., kv_length, kv_heads, depth)`, where `heads` is a multiple of
+            `kv_heads`.
+        value: An array `(..., kv_length, kv_heads, v_depth)`.
+        bias: Added to the scores; broadcastable to `(..., heads, q_length, kv_length)`.
+        mask: Which key each query may look at: true or nonzero where it may; broadcastable like
+            `bias`.
+        broadcast_dropout: Whether all batch entries and heads drop the same weights.
+        dropout_rng: The key (or stream) for dropout.
+        dropout_rate: The probability that a weight is dropped.
+        deterministic: Whether dropout is off.
+        dtype: The dtype to compute in; None means that of query, key and value together.
+        precision: The precision of the products, see `jax.lax.Precision`.
+        module: A Module on which the weights are sown as the Intermediate `attention_weights`.
+        promote_dtype: The function that casts query, key and value.
+        is_causal: Whether query i sees only the keys up to and with i.
+
+    Returns:
+        An array `(..., q_length, heads, v_depth)`.
+
+    Raises:
+        LayerInputError: Shapes do not fit each other, or dropout has no key.
+
+    Example:
+        >>> q = k = v = jnp.ones((2, 5, 4, 8))
+        >>> nnx.dot_product_attention(q, k, v, is_causal=True).shape
+        (2, 5, 4, 8)
+        >>> nothing = jnp.zeros((5, 5), bool)
+        >>> float(nnx.dot_product_attention(q, k, v, mask=nothing).sum())
+        0.0
+    """
+    q, k, v = promote_dtype((query, key, value), dtype=dtype)
+    check_shapes(q.shape, k.shape, v.shape)
+    weights = attention_weights(q, k, bias, mask, is_causal, precision)  # (..., H, L, S)
+    weights = weights.astype(v.dtype)
+    if module is not None:
+        module.sow(Intermediate, "attention_weights", weights)
+    if dropout_rate > 0.0 and not deterministic:
+        weights = drop_weights(weights, dropout_rate, dropout_rng, broadcast_dropout)
+    *batch, heads, length, keys = weights.shape
+    kv_heads, depth = v.shape[-2:]
+    grouped = (*batch, kv_heads, heads // kv_heads, length, keys)
+    outputs = jnp.einsum(
+        "...kgls,...skv->...lkgv",
+        jnp.reshape(weights, grouped),  # (..., K, G, L, S)
+        v,  # (..., S, K, V)
+        precision=precision,
+    )  # (..., L, K, G, V)
+    return jnp.reshape(outputs, (*batch, length, heads, depth))  # (..., L, H, V)
