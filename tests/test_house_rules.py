@@ -74,7 +74,8 @@ def documentable(
 
 @of_both
 def test_file_is_short(path):
-    assert len(path.read_text("utf-8").splitlines()) <= LONGEST_FILE
+    lines = path.read_text("utf-8").count("\n")
+    assert lines <= LONGEST_FILE, "split it by the questions it answers"
 
 
 @of_both

@@ -5,6 +5,7 @@ it returns anything, and an example that tests/test_doctests.py runs. An error a
 summary. What is the same object as in JAX is documented there.
 """
 
+import configparser
 import inspect
 import re
 from types import FunctionType, ModuleType
@@ -15,6 +16,7 @@ import pytest
 
 import nnxgraph as nnx
 from nnxgraph import errors
+from tests.source import ROOT
 
 # A name may be passed on from one of these, as the same object.
 JAX_NAMESPACES = (jax, jax.lax, jax.nn, jax.nn.initializers, jnp, jax.random, jax.tree_util)
@@ -117,6 +119,14 @@ def test_what_is_public_is_listed():
     missing = [name for name in vars(nnx) if not name.startswith("_") and name not in PUBLIC]
     own_modules = [m for m in missing if isinstance(getattr(nnx, m), ModuleType)]
     assert not set(missing) - set(own_modules)
+
+
+def test_version_is_that_of_setup_cfg():
+    if nnx.__version__ == "0+unknown":
+        pytest.skip("the package is not installed")
+    packaging = configparser.ConfigParser()
+    packaging.read(ROOT / "setup.cfg")
+    assert nnx.__version__ == packaging["metadata"]["version"]
 
 
 @our_names
