@@ -10,6 +10,8 @@ in each lifted function that runs.
 
 from __future__ import annotations
 
+import copy
+import threading
 import weakref
 from collections.abc import Callable, Mapping
 from typing import Any, ClassVar, Generic, TypeVar
@@ -37,6 +39,7 @@ Hook = Callable[..., Any]
 _HOOKS = ("on_create_value", "on_get_value", "on_set_value", "on_add_axis", "on_remove_axis")
 _ARRAY_FIRST = frozenset({"shape", "dtype", "ndim", "size"})
 _SHARDING_ALIASES = ("sharding", "out_sharding")
+_interning = threading.Lock()
 
 
 class VariableSpec:
@@ -55,10 +58,12 @@ class VariableSpec:
         key = (kind, frozenset((name, static_key(value)) for name, value in metadata.items()))
         spec = cls._table.get(key)
         if spec is None:
-            spec = cls._table[key] = object.__new__(cls)
+            spec = object.__new__(cls)
             spec.kind = kind
             spec.metadata = {name: own_copy(value) for name, value in metadata.items()}
-            spec.hooks = {name: found for name in _HOOKS if (found := _hooks_of(kind, metadata, name))}
+            spec.hooks = {h: found for h in _HOOKS if (found := _hooks_of(kind, metadata, h))}
+            with _interning:
+                spec = cls._table.setdefault(key, spec)
         return spec
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -177,6 +182,7 @@ class Variable(Operators, Generic[A]):
     """
 
     __slots__ = ("__weakref__", "_frame", "_spec", "_value")
+    __array_priority__ = 100  # numpy_array + variable is the Variable's affair, as it is a jax.Array's
 
     _value: A
     _spec: VariableSpec
@@ -239,9 +245,9 @@ class Variable(Operators, Generic[A]):
         value = self.get_raw_value()
         if self._spec.hooks:
             value = self._run_hooks("on_get_value", value)
-        if isinstance(index, Missing) or index is Ellipsis and _is_array(value):
+        if isinstance(index, Missing) or index is Ellipsis:
             return value
-        return value if index is Ellipsis else value[index]  # type: ignore[index]  # arrays and dicts
+        return value[_plain_index(index)]  # type: ignore[index]  # arrays and dicts
 
     def set_value(self, value: Any, *, index: Any = MISSING) -> None:
         """Replace the value, or a part of it.
@@ -267,11 +273,15 @@ class Variable(Operators, Generic[A]):
         now = self.get_raw_value()
         if index is Ellipsis:
             return _fitted(self, now, part) if _is_array(now) else part
+        index = _plain_index(index)
         if _is_array(now):
-            part = part if isinstance(part, (bool, int, float, complex)) else _same_kind(self, now, part)
-            return jnp.asarray(now).at[index].set(part)  # type: ignore[arg-type]  # an array by the test above
-        changed = type(now)(now)  # type: ignore[call-arg]  # a copy of a dict or list
-        changed[index] = part  # type: ignore[index]
+            part = _same_kind(self, now, part)
+            try:
+                return jnp.asarray(now).at[index].set(part)  # type: ignore[arg-type]  # an array
+            except ValueError as error:
+                raise ValueMismatchError(self._describe(), short(part), str(error)) from None
+        changed: Any = copy.copy(now)
+        changed[index] = part
         return changed
 
     @property
@@ -352,9 +362,9 @@ class Variable(Operators, Generic[A]):
             AttributeNotFoundError: If there is no such entry and no default.
         """
         if name is None:
-            return dict(self._metadata)
+            return own_copy(self._metadata)
         if name in self._metadata:
-            return self._metadata[name]
+            return own_copy(self._metadata[name])
         if isinstance(default, Missing):
             raise AttributeNotFoundError(self._describe(), name, tuple(self._metadata))
         return default
@@ -373,8 +383,8 @@ class Variable(Operators, Generic[A]):
         if len(args) == 2:
             kwargs[args[0]] = args[1]
             args = ()
-        base = dict(*args) if args else dict(self._metadata)
-        _set_spec(self, VariableSpec.of(type(self), _canonical(base | kwargs)))
+        base = _canonical(dict(*args)) if args else self._metadata
+        _set_spec(self, VariableSpec.of(type(self), {**base, **_canonical(kwargs)}))
 
     def del_metadata(self, name: str) -> None:
         """Remove an entry of the metadata.
@@ -386,12 +396,30 @@ class Variable(Operators, Generic[A]):
         self.set_metadata({k: v for k, v in self._metadata.items() if k != name})
 
     def add_axis(self, axis_index: int, axis_name: str | None) -> None:
-        """Run the `on_add_axis` hooks: a transform added an axis to the value."""
+        """A transform added an axis to the value: name it in the sharding, run the `on_add_axis` hooks.
+
+        Args:
+            axis_index: Where the new axis stands; negative ones count from the end of the new shape.
+            axis_name: Its name in the sharding.
+        """
+        names = self.sharding_names
+        if names is not None:
+            at = axis_index if axis_index >= 0 else len(names) + 1 + axis_index
+            self.set_metadata(sharding_names=(*names[:at], axis_name, *names[at:]))
         for hook in self._spec.hooks.get("on_add_axis", ()):
             hook(self, axis_index, axis_name)
 
     def remove_axis(self, axis_index: int, axis_name: str | None) -> None:
-        """Run the `on_remove_axis` hooks: a transform removed an axis from the value."""
+        """A transform took an axis from the value: drop its name, run the `on_remove_axis` hooks.
+
+        Args:
+            axis_index: Where the axis stands; negative ones count from the end.
+            axis_name: Its name in the sharding.
+        """
+        names = self.sharding_names
+        if names is not None:
+            at = axis_index % len(names)
+            self.set_metadata(sharding_names=(*names[:at], *names[at + 1 :]))
         for hook in self._spec.hooks.get("on_remove_axis", ()):
             hook(self, axis_index, axis_name)
 
@@ -419,7 +447,7 @@ class Variable(Operators, Generic[A]):
         raw = self.get_raw_value() if isinstance(value, Missing) else value
         spec = self._spec
         if updates:
-            spec = VariableSpec.of(type(self), _canonical({**self._metadata, **updates}))
+            spec = VariableSpec.of(type(self), {**self._metadata, **_canonical(updates)})
         return new_variable(spec, raw)
 
     def copy(self, value: Any = MISSING, *, _copy_ref: bool = True, **updates: Any) -> Any:
@@ -458,7 +486,7 @@ class Variable(Operators, Generic[A]):
             return getattr(value, name)
         metadata = self._spec.metadata
         if name in metadata:
-            return metadata[name]
+            return own_copy(metadata[name])
         value = self.get_value()
         if hasattr(value, name):
             return getattr(value, name)
@@ -467,6 +495,8 @@ class Variable(Operators, Generic[A]):
     def __setattr__(self, name: str, value: Any) -> None:
         if hasattr(type(self), name):
             object.__setattr__(self, name, value)
+        elif name.startswith("__"):  # typing notes `Param[Array](...)` as __orig_class__
+            raise AttributeError(name)
         else:
             self.set_metadata(**{name: value})
 
@@ -477,7 +507,7 @@ class Variable(Operators, Generic[A]):
         return self.get_value()
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> Any:
-        return np.asarray(self.get_value(), dtype=dtype)
+        return np.array(self.get_value(), dtype=dtype, copy=copy)
 
     def __array_namespace__(self, *, api_version: str | None = None) -> Any:
         return jnp
@@ -492,7 +522,7 @@ class Variable(Operators, Generic[A]):
         return self.replace()
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Any:
-        value = jax.tree.map(lambda x: x.copy() if _is_array(x) else x, self.get_raw_value())
+        value = jax.tree.map(copy_array, self.get_raw_value())
         memo[id(self)] = twin = new_variable(self._spec, value)
         return twin
 
@@ -506,7 +536,7 @@ class Variable(Operators, Generic[A]):
         return f"{type(self).__name__}({shown})"
 
     def __repr__(self) -> str:
-        metadata = "".join(f", {name}={value!r}" for name, value in self._metadata.items())
+        metadata = "".join(f", {name}={_shown(value)}" for name, value in self._metadata.items())
         return self._describe()[:-1] + metadata + ")"
 
 
@@ -562,6 +592,23 @@ def _canonical(metadata: Mapping[str, Any]) -> dict[str, Any]:
 
 def _is_array(x: Any) -> bool:
     return hasattr(x, "shape") and hasattr(x, "dtype")
+
+
+def _shown(x: Any) -> str:
+    """A value of the metadata for a text: an array without its contents."""
+    return short(x) if _is_array(x) and not isinstance(x, type) else repr(x)
+
+
+def copy_array(x: Any) -> Any:
+    """An array in a buffer of its own; any other leaf as it is."""
+    return x.copy() if _is_array(x) and hasattr(x, "copy") else x
+
+
+def _plain_index(index: Any) -> Any:
+    """An index in which Variables are replaced by their values."""
+    if isinstance(index, tuple):
+        return tuple(map(_plain_index, index))
+    return index.get_value() if isinstance(index, Variable) else index
 
 
 def _fitted(variable: Variable[Any], now: Any, new: Any) -> Any:

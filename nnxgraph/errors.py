@@ -7,6 +7,7 @@ Every text says where, what was found, what was expected, and what to write inst
 from __future__ import annotations
 
 import difflib
+import pickle
 from collections.abc import Iterable
 
 
@@ -518,4 +519,125 @@ class InputReturnedError(NnxError, ValueError):
         return (
             f"nnx.{transform}: {where} is also an input. With graph_updates=False expected outputs that are "
             f"no input objects. Write graph_updates=True, or return a clone."
+        )
+
+
+class OptimizerArgumentError(NnxError, TypeError):
+    """An optimizer is made or called in another way than it can be."""
+
+    def __init__(self, where: str, found: str, expected: str, instead: str):
+        super().__init__(where, found, expected, instead)
+
+    def text(self) -> str:
+        where, found, expected, instead = self.args
+        return f"{where}: found {found}. Expected {expected}. {instead}"
+
+
+class GradientMismatchError(NnxError, ValueError):
+    """Gradients do not fit the parameters that an optimizer updates."""
+
+    def __init__(self, where: str, name: str, problems: tuple[str, ...]):
+        super().__init__(where, name, problems)
+
+    def text(self) -> str:
+        where, name, problems = self.args
+        return (
+            f"{where}: {name} does not fit the parameters:{_listed(problems)}\nNothing was changed. Expected "
+            f"a gradient for each parameter that `wrt` selects, of the parameter's shape. Write "
+            f"nnx.grad(loss, argnums=nnx.DiffState(0, wrt))(model) with the same `wrt` as the optimizer."
+        )
+
+
+class ParametersChangedError(NnxError, ValueError):
+    """A model has other parameters than the one an optimizer was made for."""
+
+    def __init__(self, where: str, model: str, gone: tuple[str, ...], new: tuple[str, ...]):
+        super().__init__(where, model, gone, new)
+
+    def text(self) -> str:
+        where, model, gone, new = self.args
+        problems = [f"{path} is gone" for path in gone] + [f"{path} is new" for path in new]
+        return (
+            f"{where}: the parameters of this {model} are not those that the optimizer was made for:"
+            f"{_listed(problems)}\nNothing was changed. Expected the model that the optimizer was made for. "
+            f"Write nnx.Optimizer(model, tx, wrt=...) again after the parameters of a model have changed."
+        )
+
+
+class NoParametersError(NnxError, ValueError):
+    """The `wrt` of an optimizer selects nothing."""
+
+    def __init__(self, where: str, model: str, wrt: str, kinds: tuple[str, ...]):
+        super().__init__(where, model, wrt, kinds)
+
+    def text(self) -> str:
+        where, model, wrt, kinds = self.args
+        has = f"it has {', '.join(kinds)}" if kinds else "it has none"
+        return (
+            f"{where}: wrt = {wrt} selects no Variable of {model}; {has}. Expected a filter that selects what "
+            f"is to be trained. Write wrt=nnx.Param for all parameters."
+        )
+
+
+class ValueFunctionError(NnxError, TypeError):
+    """A function of the parameters that an optimizer calls takes neither their State nor the model."""
+
+    def __init__(self, name: str, function: str, with_state: str, with_model: str):
+        super().__init__(name, function, with_state, with_model)
+
+    def text(self) -> str:
+        name, function, with_state, with_model = self.args
+        return (
+            f"Optimizer.update: {name} = the function {function} failed on the State of the parameters and on "
+            f"the model:{_listed((f'State: {with_state}', f'model: {with_model}'))}\nExpected a function of "
+            f"one of the two that returns the loss. Write `{name}=lambda model: loss(model, x, y)`."
+        )
+
+
+class TransformationPickleError(NnxError, pickle.PicklingError):
+    """The transformation of an optimizer cannot be pickled."""
+
+    def __init__(self, transformation: str):
+        super().__init__(transformation)
+
+    def text(self) -> str:
+        return (
+            f"Optimizer: cannot pickle tx = {self.args[0]}: optax builds transformations of functions inside "
+            f"functions. Expected a function that makes the transformation, or the package cloudpickle. Write "
+            f"tx=functools.partial(optax.adam, 1e-3) for tx=optax.adam(1e-3), or install cloudpickle."
+        )
+
+
+class BranchError(NnxError, ValueError):
+    """A switch without branches."""
+
+    def __init__(self, transform: str):
+        super().__init__(transform)
+
+    def text(self) -> str:
+        return f"nnx.{self.args[0]}: branches is empty. Expected at least one function of the operands."
+
+
+class PredicateError(NnxError, TypeError):
+    """A predicate, index or bound of control flow is not what it must be."""
+
+    def __init__(self, transform: str, parameter: str, found: str, expected: str):
+        super().__init__(transform, parameter, found, expected)
+
+    def text(self) -> str:
+        transform, parameter, found, expected = self.args
+        return f"nnx.{transform}: {parameter} is {found}. Expected {expected}."
+
+
+class ScanAxesError(NnxError, ValueError):
+    """`in_axes`, `out_axes` and the function of a scan do not fit together."""
+
+    def __init__(self, found: str, expected: str):
+        super().__init__(found, expected)
+
+    def text(self) -> str:
+        found, expected = self.args
+        return (
+            f"nnx.scan: {found}. Expected {expected}. Write for example in_axes=(nnx.Carry, 0, None), "
+            f"out_axes=(nnx.Carry, 0) for `f(carry, x, constant) -> (carry, y)`."
         )

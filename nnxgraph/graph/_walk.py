@@ -164,18 +164,23 @@ def flatten(x: Any) -> tuple[GraphDef, list[Any], list[Any]]:
 class Build:
     """Puts values together: makes the objects of a GraphDef and fills them from leaves in order."""
 
-    def __init__(self, records: Sequence[Desc], known: Sequence[Any] = ()):
+    def __init__(
+        self, records: Sequence[Desc], known: Sequence[Any] = (), given: Sequence[Any] = ()
+    ):
         self.known = known
         self.records = records
+        self.given = given  # the first objects, if the caller has them
         self.objects: list[Any] = []
 
     def make_objects(self, leaves: Iterator[Any]) -> None:
         """Make all objects, then fill them; objects may refer to each other in any way."""
-        self.objects = [
+        records = self.records[len(self.given) :]
+        fresh = [
             new_variable(r[1], None) if r[0] == "variable" else node_type(r[1]).create(r[1])
-            for r in self.records
+            for r in records
         ]
-        for x, record in zip(self.objects, self.records, strict=True):
+        self.objects = [*self.given, *fresh]
+        for x, record in zip(fresh, records, strict=True):
             if record[0] == "variable":
                 x.set_raw_value(next(leaves), _unsafe_bypass_check=True)
             else:

@@ -1,0 +1,1 @@
+"""The transforms: declarations over one Boundary."""

@@ -1,0 +1,347 @@
+"""grad and value_and_grad: the leaves to differentiate by are one lane, all others the rest."""
+
+from __future__ import annotations
+
+import functools
+import itertools
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from .._filters import Filter, to_predicate
+from .._repr import short
+from .._settings import current_mode
+from .._state import from_flat_state
+from .._typing import MISSING, Missing, Path
+from .._variable import Param, Variable, new_variable
+from ..errors import LossError, NotDifferentiableError
+from ..graph._graphdef import Desc, GraphDef, leaf_starts
+from ..graph._walk import flatten
+from ._boundary import Boundary, Call, Crossing, leaf_text
+from ._functions import argument_names, in_range, unbind
+from ._lanes import Lane, PrefixRule
+
+DIFF, REST = "differentiated", "not differentiated"
+
+
+class DiffState(PrefixRule):
+    """Which leaves of an argument `grad` differentiates by.
+
+    Args:
+        argnum: The position of the argument.
+        filter: Which of its leaves.
+
+    Example:
+        >>> model = nnx.Linear(2, 3, rngs=nnx.Rngs(0))
+        >>> bias = nnx.DiffState(0, nnx.PathContains('bias'))
+        >>> list(nnx.grad(lambda model, x: model(x).sum(), argnums=bias)(model, jnp.ones((1, 2))))
+        ['bias']
+    """
+
+    def __init__(self, argnum: int, filter: Filter):
+        self.argnum = argnum
+        self.filter = filter
+        self._predicate = to_predicate(filter)
+
+    def map_prefix(self, path: Path, variable: Any) -> bool:
+        """Whether a leaf is differentiated by."""
+        return self._predicate(path, variable)
+
+    def lane_at(self, path: Path, x: Any, in_node: bool) -> Lane:
+        return DIFF if self._predicate(path, x) else REST
+
+    def lane_values(self) -> list[Lane]:
+        return [DIFF, REST]
+
+    def __eq__(self, other: object) -> bool:
+        same = isinstance(other, DiffState) and self.argnum == other.argnum
+        return same and bool(self.filter == other.filter)  # type: ignore[attr-defined]  # checked above
+
+    def __hash__(self) -> int:
+        return hash((self.argnum, self._predicate))
+
+    def __repr__(self) -> str:
+        return f"DiffState({self.argnum}, {self.filter!r})"
+
+
+class _ByDefault(PrefixRule):
+    """Params of an object; every leaf of anything else."""
+
+    def __init__(self, has_nodes: bool):
+        self.has_nodes = has_nodes
+
+    def lane_at(self, path: Path, x: Any, in_node: bool) -> Lane:
+        if not in_node or not self.has_nodes:
+            return DIFF
+        return DIFF if isinstance(x, Param) else REST
+
+    def lane_values(self) -> list[Lane]:
+        return [DIFF, REST]
+
+
+def _has_nodes(x: Any) -> bool:
+    """Whether an argument holds objects, besides Variables."""
+    return any(not isinstance(o, Variable) for o in flatten(x)[2])
+
+
+def value_and_grad(
+    f: Any = MISSING,
+    *,
+    argnums: Any = 0,
+    has_aux: bool = False,
+    holomorphic: bool = False,
+    allow_int: bool = False,
+    reduce_axes: Any = (),
+    graph: bool | None = None,
+    graph_updates: bool | None = None,
+) -> Any:
+    """A function that returns the value of `f` and its gradients.
+
+    Args:
+        f: A function that returns a scalar, or `(scalar, aux)`; left out for a decorator.
+        argnums: The positional arguments to differentiate by: an int, an `nnx.DiffState`, or a tuple of these.
+            Of an object the Params are meant, unless a DiffState says otherwise.
+        has_aux: Whether `f` returns `(scalar, aux)`.
+        holomorphic: As for `jax.grad`.
+        allow_int: As for `jax.grad`.
+        reduce_axes: Accepted for compatibility; must be empty.
+        graph: False to refuse shared Variables.
+        graph_updates: False to propagate values of Variables only.
+
+    Returns:
+        A function that returns `(value, gradients)`, or `((value, aux), gradients)`. The gradients of an
+        object are a State with the paths of what was differentiated by; those of other arguments have their
+        shape; a tuple if `argnums` is one. A shared Param has one gradient, at its first path.
+
+    Raises:
+        LossError: If `f` does not return a scalar float.
+        NotDifferentiableError: If a leaf to differentiate by is not floating point.
+        AliasError: If a Variable is both differentiated by and not.
+
+    Example:
+        >>> model = nnx.Linear(2, 3, rngs=nnx.Rngs(0))
+        >>> loss, grads = nnx.value_and_grad(lambda model, x: model(x).sum())(model, jnp.ones((1, 2)))
+        >>> grads['bias'].tolist()
+        [1.0, 1.0, 1.0]
+    """
+    if isinstance(f, Missing):
+        options = {k: v for k, v in locals().items() if k != "f"}
+        return functools.partial(value_and_grad, **options)
+    return _differentiated("value_and_grad", **locals())
+
+
+def grad(
+    f: Any = MISSING,
+    *,
+    argnums: Any = 0,
+    has_aux: bool = False,
+    holomorphic: bool = False,
+    allow_int: bool = False,
+    reduce_axes: Any = (),
+    graph: bool | None = None,
+    graph_updates: bool | None = None,
+) -> Any:
+    """A function that returns the gradients of `f`; see `value_and_grad`.
+
+    Args:
+        f: A function that returns a scalar, or `(scalar, aux)`; left out for a decorator.
+        argnums: The positional arguments to differentiate by: an int, an `nnx.DiffState`, or a tuple of these.
+        has_aux: Whether `f` returns `(scalar, aux)`.
+        holomorphic: As for `jax.grad`.
+        allow_int: As for `jax.grad`.
+        reduce_axes: Accepted for compatibility; must be empty.
+        graph: False to refuse shared Variables.
+        graph_updates: False to propagate values of Variables only.
+
+    Returns:
+        A function that returns the gradients, or `(gradients, aux)`.
+
+    Raises:
+        LossError: If `f` does not return a scalar float.
+        NotDifferentiableError: If a leaf to differentiate by is not floating point.
+
+    Example:
+        >>> model = nnx.Linear(2, 3, rngs=nnx.Rngs(0))
+        >>> nnx.grad(lambda model, x: model(x).sum())(model, jnp.ones((1, 2)))['bias'].tolist()
+        [1.0, 1.0, 1.0]
+    """
+    if isinstance(f, Missing):
+        options = {k: v for k, v in locals().items() if k != "f"}
+        return functools.partial(grad, **options)
+    both = _differentiated("grad", **locals())
+
+    @functools.wraps(f, updated=())
+    def wrapper(*args: Any, **kwargs: Any) -> Any:
+        value, grads = both(*args, **kwargs)
+        return (grads, value[1]) if has_aux else grads
+
+    return wrapper
+
+
+def _differentiated(
+    name: str,
+    f: Any,
+    argnums: Any,
+    has_aux: bool,
+    holomorphic: bool,
+    allow_int: bool,
+    reduce_axes: Any,
+    graph: bool | None,
+    graph_updates: bool | None,
+) -> Callable[..., Any]:
+    """value_and_grad under the name that the user wrote."""
+    if reduce_axes:
+        raise ValueError(f"nnx.{name}: reduce_axes={reduce_axes!r} is not supported, expected ().")
+    inner, bound = unbind(f)
+    wanted = tuple(argnums) if isinstance(argnums, (tuple, list)) else (argnums,)
+    head = functools.partial(_head, name, has_aux, holomorphic)
+
+    @functools.wraps(f, updated=())
+    def wrapper(*args: Any, **kwargs: Any) -> Any:
+        rules = _rules(name, wanted, args)
+        boundary = Boundary(
+            name,
+            (DIFF, REST),
+            tuple(rules.get(i, REST) for i in range(len(args))),
+            REST,
+            REST,
+            REST,
+            head,
+            mode=current_mode(graph, graph_updates),
+            parameter="argnums",
+        )
+        crossing = boundary.split(args, kwargs, bound, names=argument_names(inner, len(args), len(bound)))
+        _check_leaves(name, crossing, holomorphic, allow_int)
+        call = Call()
+        pure = boundary.purify(inner, call)
+
+        def flat(diff: Any, rest: Any) -> Any:
+            return pure(crossing.layout, (diff, rest))
+
+        lifted = jax.value_and_grad(flat, has_aux=True, holomorphic=holomorphic, allow_int=allow_int)
+        (loss, packed), leaves = lifted(*crossing.lanes)
+        aux = boundary.merge(packed, crossing, call)
+        by_position = _views(crossing, leaves)
+        grads = tuple(by_position[in_range(_position(w), len(args))] for w in wanted)
+        result = grads if isinstance(argnums, (tuple, list)) else grads[0]
+        return ((loss, aux) if has_aux else loss), result
+
+    return wrapper
+
+
+def _position(wanted: Any) -> int:
+    return wanted.argnum if isinstance(wanted, DiffState) else int(wanted)
+
+
+def _rules(name: str, wanted: tuple[Any, ...], args: tuple[Any, ...]) -> dict[int, PrefixRule]:
+    """The rule of each argument to differentiate by, by position."""
+    rules: dict[int, PrefixRule] = {}
+    for w in wanted:
+        i = in_range(_position(w), len(args))
+        if not 0 <= i < len(args):
+            raise ValueError(
+                f"nnx.{name}: argnums={_position(w)} names an argument that the call has not; it has "
+                f"{len(args)} positional arguments. Write an argnums in range({len(args)})."
+            )
+        rules[i] = w if isinstance(w, DiffState) else _ByDefault(_has_nodes(args[i]))
+    return rules
+
+
+def _head(name: str, has_aux: bool, holomorphic: bool, out: Any) -> tuple[Any, Any]:
+    """The loss, which JAX must see, and the rest."""
+    aux = None
+    if has_aux:
+        if not isinstance(out, tuple) or len(out) != 2:
+            raise LossError(name, short(out), "Write `return loss, aux`, or has_aux=False.")
+        out, aux = out
+    loss = out.get_value() if isinstance(out, Variable) else out
+    if not hasattr(loss, "shape") and not isinstance(loss, (int, float, complex)):
+        raise LossError(name, short(out), "Write has_aux=True to return `(loss, aux)`.")
+    loss = jnp.asarray(loss)
+    if loss.shape != ():
+        raise LossError(name, short(loss), "Write `loss.mean()` or `loss.sum()`.")
+    if not holomorphic and not jnp.issubdtype(loss.dtype, jnp.floating):
+        raise LossError(name, short(loss), "Write `loss.astype(jnp.float32)`, or holomorphic=True.")
+    return loss, aux
+
+
+def _check_leaves(name: str, crossing: Crossing, holomorphic: bool, allow_int: bool) -> None:
+    """Refuse to differentiate by integers, by path."""
+    if allow_int:
+        return
+    wrong = []
+    for k, (leaf, lane) in enumerate(zip(crossing.leaves, crossing.layout.lane_of, strict=True)):
+        if lane == 0:
+            dtypes = [jax.dtypes.result_type(x) for x in jax.tree.leaves(leaf)]
+            if any(not jax.dtypes.issubdtype(d, np.inexact) for d in dtypes):
+                wrong.append(f"{leaf_text(crossing, k)}: {short(leaf)}")
+    if wrong:
+        raise NotDifferentiableError(name, tuple(wrong))
+
+
+def _views(crossing: Crossing, leaves: list[Any]) -> list[Any]:
+    """The gradients in the shape of each positional argument."""
+    graphdef = crossing.layout.graphdef
+    feed = iter(leaves)
+    by_number = {k: next(feed) for k, lane in enumerate(crossing.layout.lane_of) if lane == 0}
+    view = _View(graphdef, by_number)
+    numbers = iter(range(graphdef.num_leaves))
+    _, bound, args, _ = graphdef.root[2]
+    view.value(bound, numbers)
+    return [view.value(desc, numbers) for desc in args[2]]
+
+
+class _View:
+    """Reads gradients by the number of their leaf, in the shape of a description."""
+
+    def __init__(self, graphdef: GraphDef, by_number: dict[int, Any]):
+        self.records = graphdef.records
+        self.starts = leaf_starts(graphdef)
+        self.by_number = by_number
+        self.seen: set[int] = set()
+
+    def value(self, desc: Desc, numbers: Iterator[int]) -> Any:
+        """Containers as they are, arrays by gradients, objects by States."""
+        tag = desc[0]
+        if tag == "leaf":
+            return self.by_number.get(next(numbers))
+        if tag == "container":
+            return desc[1].close([self.value(child, numbers) for child in desc[2]])
+        if tag == "static":
+            return desc[1].value
+        record = self.records[desc[1]]
+        if record[0] == "variable":
+            return self._variable(desc[1])
+        found: list[tuple[Path, Any]] = []
+        self._collect(desc, (), numbers, found)
+        return from_flat_state(found)
+
+    def _variable(self, i: int) -> Any:
+        grad = self.by_number.get(self.starts[i])
+        return new_variable(self.records[i][1], grad)
+
+    def _collect(
+        self, desc: Desc, path: Path, numbers: Iterator[int], found: list[tuple[Path, Any]]
+    ) -> None:
+        """The gradients below an object that were not met before, with their paths."""
+        if desc[0] == "leaf":
+            k = next(numbers)
+            if k in self.by_number:
+                found.append((path, self.by_number[k]))
+        elif desc[0] == "container":
+            for key, child in zip(desc[1].keys, desc[2], strict=True):
+                self._collect(child, (*path, key), numbers, found)
+        elif desc[0] == "node" and desc[1] not in self.seen:
+            i = desc[1]
+            self.seen.add(i)
+            record = self.records[i]
+            if record[0] == "variable":
+                if self.starts[i] in self.by_number:
+                    found.append((path, self._variable(i)))
+                return
+            own = itertools.count(self.starts[i])
+            for name, child in zip(record[2], record[3], strict=True):
+                self._collect(child, (*path, name), own, found)

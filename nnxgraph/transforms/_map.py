@@ -1,0 +1,145 @@
+"""vmap: one function over many lanes."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Hashable, Mapping
+from typing import Any
+
+import jax
+import numpy as np
+
+from .. import _jax
+from .._repr import short
+from .._settings import current_mode
+from .._typing import MISSING, Missing
+from ..errors import AxisSizeError, LaneWriteError
+from ._axes import named_axis
+from ._boundary import Boundary, Call, Crossing, leaf_text, variable_of
+from ._functions import argument_names, unbind
+from ._lanes import collect_lanes
+
+
+def vmap(
+    f: Any = MISSING,
+    *,
+    in_axes: Any = 0,
+    out_axes: Any = 0,
+    axis_name: Hashable | None = None,
+    axis_size: int | None = None,
+    spmd_axis_name: Any = None,
+    transform_metadata: Mapping[Any, Any] = {},  # noqa: B006 - never changed
+    graph: bool | None = None,
+    graph_updates: bool | None = None,
+) -> Any:
+    """Run a function over all lanes of its arguments at once.
+
+    Lanes run in lockstep: a Variable that all lanes share may be written, once, with a value that is the
+    same in all lanes.
+
+    Args:
+        f: The function, method or callable object; left out for a decorator.
+        in_axes: A prefix of axes for the positional arguments: an int, None for "the same in all lanes", or
+            `nnx.StateAxes` for an object. Keyword arguments are mapped over axis 0.
+        out_axes: A prefix of axes for the results.
+        axis_name: A name of the axis for collectives such as `jax.lax.pmean`.
+        axis_size: The number of lanes, if no argument has a mapped axis.
+        spmd_axis_name: As for `jax.vmap`.
+        transform_metadata: `{nnx.PARTITION_NAME: name}` adds a named axis to sharding metadata.
+        graph: False to refuse shared Variables.
+        graph_updates: False to propagate values of Variables only.
+
+    Returns:
+        The mapped function, or a decorator.
+
+    Raises:
+        AliasError: If one Variable is reached with two axes.
+        AxisSizeError: If the sizes of mapped axes differ, or none is known.
+        LaneWriteError: If a value that differs by lane is written to a shared Variable.
+        PrefixError: If `in_axes` or `out_axes` does not fit.
+
+    Example:
+        >>> models = nnx.vmap(lambda key: nnx.Linear(2, 3, rngs=nnx.Rngs(key)))(jax.random.split(jax.random.key(0), 5))
+        >>> nnx.vmap(lambda model, x: model(x), in_axes=(0, None))(models, jnp.ones(2)).shape
+        (5, 3)
+    """
+    if isinstance(f, Missing):
+        options = {k: v for k, v in locals().items() if k != "f"}
+        return functools.partial(vmap, **options)
+    inner, bound = unbind(f)
+    if type(in_axes) is list:
+        in_axes = tuple(in_axes)
+    lanes = tuple(collect_lanes(None, 0, in_axes, out_axes))
+    options = {"axis_name": axis_name, "spmd_axis_name": spmd_axis_name}
+
+    @functools.wraps(f, updated=())
+    def wrapper(*args: Any, **kwargs: Any) -> Any:
+        boundary = Boundary(
+            "vmap",
+            lanes,
+            in_axes,
+            0,
+            out_axes,
+            checks_results=True,
+            axes=named_axis(transform_metadata),
+            mode=current_mode(graph, graph_updates),
+        )
+        crossing = boundary.split(args, kwargs, bound, names=argument_names(inner, len(args), len(bound)))
+        size = lane_count(boundary, crossing, axis_size)
+        call = Call()
+        pure = _checked(boundary, crossing, boundary.purify(inner, call))
+        mapped = jax.vmap(
+            pure, in_axes=(None, lanes), out_axes=(None, (None, lanes)), axis_size=size, **options
+        )
+        _, packed = mapped(crossing.layout, crossing.lanes)
+        return boundary.merge(packed, crossing, call)
+
+    return wrapper
+
+
+def lane_count(boundary: Boundary, crossing: Crossing, wanted: int | None) -> int:
+    """The size of the mapped axes, which all leaves must share."""
+    sizes: dict[int, int] = {}  # size: the first leaf that has it
+    for k, (leaf, lane) in enumerate(zip(crossing.leaves, crossing.layout.lane_of, strict=True)):
+        axis = boundary.lanes[lane]
+        if not isinstance(axis, int):
+            continue
+        for array in jax.tree.leaves(leaf):
+            shape = np.shape(array)
+            if not -len(shape) <= axis < len(shape):
+                where = f"{leaf_text(crossing, k)} is {short(array)} and has no axis {axis}"
+                raise AxisSizeError(boundary.name, "every mapped leaf needs the mapped axis", (where,))
+            sizes.setdefault(shape[axis], k)
+    if wanted is not None and set(sizes) - {wanted} or len(sizes) > 1:
+        found = [f"{leaf_text(crossing, k)} has size {size}" for size, k in sizes.items()]
+        found += [f"the size asked for is {wanted}"] if wanted is not None else []
+        raise AxisSizeError(boundary.name, "mapped axes must have one size, found", tuple(found))
+    if wanted is None and not sizes:
+        raise AxisSizeError(
+            boundary.name,
+            "no argument has a mapped axis, so the number of lanes is unknown. "
+            "Expected an axis in in_axes, or axis_size=... (length=... for scan)",
+            (),
+        )
+    return wanted if wanted is not None else next(iter(sizes))
+
+
+def _checked(boundary: Boundary, crossing: Crossing, pure: Any) -> Any:
+    """The function with a clear error for a per-lane value in a Variable that lanes share."""
+    shared = boundary.lanes.index(None)
+
+    def checked(layout: Any, lanes: Any) -> Any:
+        head, (change, out) = pure(layout, lanes)
+        values = iter(out[shared])
+        for number, lane in enumerate(change.lane_of):
+            if lane != shared:
+                continue
+            value = next(values)
+            if number < len(change.written) and any(map(_jax.differs_by_lane, jax.tree.leaves(value))):
+                k = change.written[number]
+                variable = variable_of(crossing, k)
+                text = f"{leaf_text(crossing, k)}: {variable._describe() if variable else short(value)}"
+                raise LaneWriteError(boundary.name, (text,))
+        return head, (change, out)
+
+    return checked

@@ -1,0 +1,231 @@
+"""scan: a loop over slices, with a carry."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+
+from .._repr import short
+from .._settings import current_mode
+from .._typing import MISSING, Missing
+from ..errors import ScanAxesError
+from ._axes import named_axis
+from ._boundary import Boundary, Crossing
+from ._functions import argument_names, unbind
+from ._lanes import Carry, PrefixRule, collect_lanes, is_structured
+from ._loops import trace_loop
+from ._map import lane_count
+
+
+@dataclasses.dataclass(frozen=True)
+class _Axes:
+    """Where the carry stands among arguments and results, and the axes of all else."""
+
+    args: Any  # a prefix for the positional arguments
+    carry_in: int | None
+    outs: Any  # a prefix for the results without the carry
+    carry_out: int | None
+    only_carry: bool  # whether the result is the carry itself
+
+    def split_result(self, out: Any) -> tuple[Any, Any]:
+        """(carry, other results), as the Boundary sees it."""
+        if self.only_carry:
+            return (), (out, ())
+        if self.carry_out is None:
+            return (), ((), out)
+        count = len(self.outs) + 1
+        if not isinstance(out, tuple) or len(out) != count:
+            raise ScanAxesError(
+                f"the function returned {short(out)}, and out_axes has {count} entries",
+                "a tuple with one value for each entry of out_axes",
+            )
+        rest = tuple(o for i, o in enumerate(out) if i != self.carry_out)
+        return (), (out[self.carry_out], rest)
+
+    def join_result(self, carry: Any, rest: Any) -> Any:
+        """The result as the user's function returns it."""
+        if self.only_carry:
+            return carry
+        if self.carry_out is None:
+            return rest
+        parts = list(rest)
+        parts.insert(self.carry_out, carry)
+        return tuple(parts)
+
+
+def _places(prefix: Any, parameter: str) -> list[int]:
+    """The positions of Carry in a tuple of axes."""
+    found = [i for i, p in enumerate(prefix) if p is Carry] if isinstance(prefix, tuple) else []
+    if len(found) > 1:
+        raise ScanAxesError(f"{parameter} has {len(found)} entries nnx.Carry", "at most one")
+    nested = [p for p in (prefix if isinstance(prefix, tuple) else (prefix,)) if is_structured(p)]
+    if any(Carry in collect_lanes(p) for p in nested):
+        raise ScanAxesError(f"{parameter} has nnx.Carry inside a container", "it at the top level")
+    return found
+
+
+def _read_axes(in_axes: Any, out_axes: Any) -> _Axes:
+    in_axes = tuple(in_axes) if isinstance(in_axes, list) else in_axes
+    out_axes = tuple(out_axes) if isinstance(out_axes, list) else out_axes
+    args = (Carry,) if in_axes is Carry else in_axes
+    ins = _places(args, "in_axes")
+    only_carry = out_axes is Carry
+    outs = [] if only_carry else _places(out_axes, "out_axes")
+    if bool(ins) != (only_carry or bool(outs)):
+        where, other = ("in_axes", "out_axes") if ins else ("out_axes", "in_axes")
+        raise ScanAxesError(f"{where} has nnx.Carry and {other} has not", "it in both or in none")
+    rest = tuple(p for p in out_axes if p is not Carry) if outs else () if only_carry else out_axes
+    if None in collect_lanes(rest) or any(isinstance(p, PrefixRule) and Carry in p.lane_values() for p in _rules(rest)):
+        raise ScanAxesError("out_axes has None or a carried result", "an axis for each result, or nnx.Carry")
+    return _Axes(args, ins[0] if ins else None, rest, outs[0] if outs else None, only_carry)
+
+
+def _rules(prefix: Any) -> list[Any]:
+    """The rules among the entries of a prefix."""
+    entries = prefix if isinstance(prefix, tuple) else (prefix,)
+    return [p for p in entries if isinstance(p, PrefixRule)]
+
+
+def scan(
+    f: Any = MISSING,
+    *,
+    length: int | None = None,
+    reverse: bool = False,
+    unroll: int | bool = 1,
+    _split_transpose: bool = False,
+    in_axes: Any = (Carry, 0),
+    out_axes: Any = (Carry, 0),
+    transform_metadata: Mapping[Any, Any] = {},  # noqa: B006 - never changed
+    graph: bool | None = None,
+    graph_updates: bool | None = None,
+) -> Any:
+    """Run a function over slices of its arguments, one after the other, with a carry.
+
+    Equals the Python loop, for Variables too: one with an axis has a slice for each iteration, one in the
+    carry or with `None` is handed on from iteration to iteration if the function writes it.
+
+    ====================  =====================================================
+    `jax.lax.scan`        here
+    ====================  =====================================================
+    `init`, `carry`       the argument at `nnx.Carry` in `in_axes`, `out_axes`
+    `xs`                  the arguments with an axis in `in_axes`
+    `ys`                  the results with an axis in `out_axes`
+    a closed-over value   an argument with `None` in `in_axes`
+    ====================  =====================================================
+
+    Args:
+        f: The function, method or callable object; left out for a decorator.
+        length: The number of iterations, if no argument has an axis.
+        reverse: Whether to run from the last slice to the first.
+        unroll: As for `jax.lax.scan`.
+        in_axes: A prefix for the positional arguments: an axis, None, `nnx.Carry`, or `nnx.StateAxes`.
+            Keyword arguments are the same in each iteration.
+        out_axes: A prefix for the results: an axis or `nnx.Carry`.
+        transform_metadata: `{nnx.PARTITION_NAME: name}` adds a named axis to sharding metadata.
+        graph: False to refuse shared Variables.
+        graph_updates: False to propagate values of Variables only.
+
+    Returns:
+        The function over all slices, or a decorator.
+
+    Raises:
+        AliasError: If one Variable is reached with two axes.
+        AxisSizeError: If the sizes of mapped axes differ, or none is known.
+        GraphChangeError: If the function changes the graph or the types of what it carries.
+        ScanAxesError: If `in_axes` and `out_axes` do not fit together.
+
+    Example:
+        >>> layers = nnx.vmap(lambda key: nnx.Linear(2, 2, rngs=nnx.Rngs(key)))(jax.random.split(jax.random.key(0), 3))
+        >>> forward = nnx.scan(lambda x, layer: layer(x), in_axes=(nnx.Carry, 0), out_axes=nnx.Carry)
+        >>> forward(jnp.ones((1, 2)), layers).shape
+        (1, 2)
+    """
+    if isinstance(f, Missing):
+        options = {k: v for k, v in locals().items() if k != "f"}
+        return functools.partial(scan, **options)
+    axes = _read_axes(in_axes, out_axes)
+    inner, bound = unbind(f)
+    lanes = tuple(dict.fromkeys([Carry, None, *collect_lanes(axes.args, axes.outs)]))
+    options = {"reverse": reverse, "unroll": unroll, "_split_transpose": _split_transpose}
+
+    @functools.wraps(f, updated=())
+    def wrapper(*args: Any, **kwargs: Any) -> Any:
+        boundary = Boundary(
+            "scan",
+            lanes,
+            axes.args,
+            None,
+            (Carry, axes.outs),
+            head=axes.split_result,
+            checks_results=True,
+            axes=named_axis(transform_metadata),
+            mode=current_mode(graph, graph_updates),
+        )
+        return _run(boundary, inner, axes, args, kwargs, bound, length, options)
+
+    return wrapper
+
+
+def _run(
+    boundary: Boundary,
+    f: Callable[..., Any],
+    axes: _Axes,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    bound: tuple[Any, ...],
+    length: int | None,
+    options: dict[str, Any],
+) -> Any:
+    names = argument_names(f, len(args), len(bound))
+    loop = trace_loop(
+        boundary, f, args, axes.carry_in, names, bound, kwargs=kwargs, abstract=_slice_shapes
+    )
+    size = lane_count(boundary, loop.crossing, length)
+    lane_of = loop.crossing.layout.lane_of
+    mapped = {k: boundary.lanes[lane] for k, lane in enumerate(lane_of) if loop.is_mapped(lane)}
+    xs = {k: _to_front(loop.leaves[k], axis) for k, axis in mapped.items()}
+
+    def step(state: list[Any], slices: dict[int, Any]) -> tuple[list[Any], list[Any]]:
+        return loop.step(loop.inputs(state, slices))
+
+    state, ys = lax.scan(step, loop.initial(), xs, length=size, **options)
+    out_axes = [boundary.lanes[loop.replay.change.lane_of[p]] for p in loop.mapped_out]
+    stacked = [_from_front(y, axis) for y, axis in zip(ys, out_axes, strict=True)]
+    return axes.join_result(*loop.finish(state, stacked))
+
+
+def _slice_shapes(boundary: Boundary, crossing: Crossing, leaves: list[Any]) -> list[Any]:
+    """The leaves, with the shape of one slice where they are mapped."""
+    if _any_mapped(boundary, crossing):
+        lane_count(boundary, crossing, None)
+    out = []
+    for leaf, lane in zip(leaves, crossing.layout.lane_of, strict=True):
+        axis = boundary.lanes[lane]
+        out.append(_slice_shape(leaf, axis) if isinstance(axis, int) else leaf)
+    return out
+
+
+def _any_mapped(boundary: Boundary, crossing: Crossing) -> bool:
+    return any(isinstance(boundary.lanes[lane], int) for lane in crossing.layout.lane_of)
+
+
+def _slice_shape(leaf: Any, axis: int) -> Any:
+    def one(x: Any) -> jax.ShapeDtypeStruct:
+        at = axis % len(x.shape)
+        return jax.ShapeDtypeStruct((*x.shape[:at], *x.shape[at + 1 :]), x.dtype)
+
+    return jax.tree.map(one, leaf)
+
+
+def _to_front(leaf: Any, axis: Any) -> Any:
+    return leaf if axis == 0 else jax.tree.map(lambda x: jnp.moveaxis(x, axis, 0), leaf)
+
+
+def _from_front(leaf: Any, axis: Any) -> Any:
+    return leaf if axis == 0 else jax.tree.map(lambda x: jnp.moveaxis(x, 0, axis), leaf)
