@@ -93,7 +93,7 @@ class PathContains(_Filter):
         True
     """
 
-    _fields = ("exact", "key")
+    _fields = ("key", "exact")
 
     def __init__(self, key: Key, exact: bool = True):
         self.key = key

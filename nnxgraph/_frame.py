@@ -121,7 +121,7 @@ def check_write(variable: Variable[Any]) -> None:
         inside = None if frame is None else frame.name
         raise TraceWriteError(variable._describe(), _jax.transform_name(trace), inside)
     if type(born) is RawFrame and born.parent is frame:
-        raise TraceWriteError(variable._describe(), "the transform it was made in", None)
+        raise LeakedVariableError(variable._describe(), "a raw JAX transform")
 
 
 def write(variable: Variable[Any], value: Any) -> None:

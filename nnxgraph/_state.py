@@ -67,12 +67,21 @@ def _clash(path: Path) -> Any:
 
 
 def _box_unsortable(level: dict[Key, Any]) -> None:
-    """Make a State of each level below that holds keys of several types."""
+    """Make a State of each level below whose keys JAX could not sort."""
     for key, below in level.items():
         if type(below) is dict:
             _box_unsortable(below)
-            if len(set(map(type, below))) > 1:
+            if not sortable(below):
                 level[key] = State._of(below)
+
+
+def sortable(keys: Iterable[Key]) -> bool:
+    """Whether JAX can sort the keys of a plain dict."""
+    try:
+        sorted(keys)  # type: ignore[type-var]  # whether they compare is the question
+    except TypeError:
+        return False
+    return True
 
 
 class State(MutableMapping[Key, Any]):
@@ -138,8 +147,8 @@ class State(MutableMapping[Key, Any]):
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, State):
             return NotImplemented
-        a, b = to_flat_state(self), to_flat_state(other)
-        return a.paths == b.paths and all(map(_same_leaf, a.leaves, b.leaves))
+        a, b = dict(to_flat_state(self)), dict(to_flat_state(other))
+        return a.keys() == b.keys() and all(_same_leaf(leaf, b[path]) for path, leaf in a.items())
 
     __hash__ = None  # type: ignore[assignment]  # a mutable mapping
 
@@ -155,7 +164,7 @@ class State(MutableMapping[Key, Any]):
         return State._of(_nest((p, v) for p, v in _walk(self._mapping, (), []) if p not in taken))
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return (State._of, (self._mapping,))
+        return (type(self)._of, (dict(self._mapping),))
 
     def flat_state(self) -> FlatState:
         """The leaves with their paths."""
@@ -209,7 +218,10 @@ def _same_leaf(a: Any, b: Any) -> bool:
 def _same_array(a: Any, b: Any) -> bool:
     if a is b:
         return True
-    return short(a) == short(b) and bool((a == b).all() if hasattr(a, "shape") else a == b)
+    if short(a) != short(b):
+        return False
+    same = a == b
+    return bool(same.all() if hasattr(same, "all") else same)
 
 
 def _copied(mapping: Any) -> dict[Key, Any]:
@@ -322,16 +334,17 @@ def _grouped(where: str, items: Flat, filters: Sequence[Filter], exhaustive: boo
     """The items by the first filter that matches each."""
     predicates = filters_to_predicates(filters)
     groups: list[Flat] = [[] for _ in predicates]
-    rest = []
+    rest: Flat = []
     for path, value in items:
         for group, predicate in zip(groups, predicates, strict=True):
             if predicate(path, value):
                 group.append((path, value))
                 break
         else:
-            rest.append(f"{path_text(path)}: {_leaf_text(value)}")
+            rest.append((path, value))
     if rest and exhaustive:
-        raise NonExhaustiveError(where, tuple(rest))
+        left = tuple(f"{path_text(path)}: {_leaf_text(value)}" for path, value in rest)
+        raise NonExhaustiveError(where, left)
     return groups
 
 
@@ -468,7 +481,7 @@ def restore_int_paths(pure_dict: Mapping[Key, Any]) -> dict[Key, Any]:
     """
 
     def whole(key: Key) -> Key:
-        return int(key) if isinstance(key, str) and key.isdigit() else key
+        return int(key) if isinstance(key, str) and key.isascii() and key.isdigit() else key
 
     flat = to_flat_state(_levels(pure_dict))
     return _plain((tuple(whole(k) for k in path), value) for path, value in flat)

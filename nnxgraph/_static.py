@@ -60,7 +60,7 @@ class _Equal:
         return (
             type(other) is _Equal
             and type(self.value) is type(other.value)
-            and bool(self.value == other.value)
+            and (self.value is other.value or bool(self.value == other.value))
         )
 
     def __hash__(self) -> int:
@@ -99,13 +99,12 @@ def _key_by_kind(x: Any, seen: dict[int, int]) -> Hashable:
     if isinstance(x, tuple):
         return ("tuple", t, tuple(_key(c, seen) for c in x))
     if isinstance(x, (np.ndarray, np.generic)):
-        small = x.size <= _SMALL_ARRAY and x.dtype != object
-        return ("numpy", x.dtype.str, x.shape, x.tobytes()) if small else _Is(x)
-    if isinstance(x, jax.Array):
-        return _Is(x)
+        small = x.size <= _SMALL_ARRAY and not x.dtype.hasobject
+        return ("numpy", x.dtype, x.shape, x.tobytes()) if small else _Is(x)
+    if isinstance(x, jax.Array) or hasattr(t, "__jax_array__"):
+        return _Is(x)  # == would be elementwise
     if dataclasses.is_dataclass(x):
-        fields = tuple((f.name, _key(getattr(x, f.name, None), seen)) for f in dataclasses.fields(x))
-        return ("dataclass", t, fields)
+        return ("dataclass", t, tuple((name, _key(v, seen)) for name, v in _attributes(x).items()))
     if t.__hash__ not in (None, object.__hash__):
         return _Equal(x)
     if isinstance(x, (list, dict, set)):
@@ -162,15 +161,28 @@ _STRUCTURAL: dict[type, Callable[[Any, dict[int, int]], Hashable]] = {
 }
 
 
+def _attributes(x: Any) -> dict[str, Any]:
+    """What an instance of a dataclass holds: its fields, and what was set beside them."""
+    fields = {f.name: getattr(x, f.name) for f in dataclasses.fields(x) if hasattr(x, f.name)}
+    beside = getattr(x, "__dict__", {})
+    cached = functools.cached_property
+    return fields | {
+        k: v for k, v in beside.items() if not isinstance(getattr(type(x), k, None), cached)
+    }
+
+
 def is_mutable(x: Any) -> bool:
-    """Whether a static value can change in place, so that two owners must not share it."""
-    if isinstance(x, (list, dict, set, types.SimpleNamespace)):
+    """Whether a static value can change in place, so that two owners must not share it.
+
+    Only for values whose key is their contents: a copy of one that is compared by identity would differ.
+    """
+    if type(x) in (list, dict, set, types.SimpleNamespace):
         return True
     if isinstance(x, tuple):
         return any(is_mutable(c) for c in x)
     if dataclasses.is_dataclass(x) and not isinstance(x, type):
         frozen = x.__dataclass_params__.frozen  # type: ignore[attr-defined]  # set on every dataclass
-        return not frozen or any(is_mutable(getattr(x, f.name, None)) for f in dataclasses.fields(x))
+        return not frozen or any(map(is_mutable, _attributes(x).values()))
     return False
 
 
@@ -178,13 +190,13 @@ def own_copy(x: Any) -> Any:
     """A copy of the mutable parts of a static value; what they hold otherwise stays shared."""
     if not is_mutable(x):
         return x
-    if isinstance(x, dict):
-        return type(x)((k, own_copy(v)) for k, v in x.items()) if type(x) is dict else copy.copy(x)
-    if isinstance(x, (list, set, tuple)):
+    if type(x) is dict:
+        return {k: own_copy(v) for k, v in x.items()}
+    if isinstance(x, (list, set, tuple)) and not dataclasses.is_dataclass(x):
         parts = [own_copy(c) for c in x]
         return type(x)(*parts) if hasattr(x, "_fields") else type(x)(parts)
     twin = copy.copy(x)
-    for name, value in vars(x).items():
+    for name, value in (vars(x) if type(x) is types.SimpleNamespace else _attributes(x)).items():
         object.__setattr__(twin, name, own_copy(value))
     return twin
 

@@ -41,11 +41,10 @@ def positive_int(layer: object, argument: str, value: Any) -> int:
 def positive_ints(layer: object, argument: str, value: Any, length: int | None = None) -> Shape:
     """The option as a tuple of ints of at least 1; one int stands for `length` equal ones."""
     single = as_int(value)
-    if single is not None:
-        value = (single,) * (1 if length is None else length)
-    numbers_given = tuple(map(as_int, value)) if isinstance(value, Sequence) else (None,)
-    wrong_length = length is not None and len(numbers_given) != length
-    if wrong_length or not all(n is not None and n >= 1 for n in numbers_given):
+    each = (value,) * (length or 1) if single is not None else value
+    numbers_given = tuple(map(as_int, each)) if isinstance(each, Sequence) else (None,)
+    right_length = len(numbers_given) == length if length else numbers_given
+    if not right_length or not all(n is not None and n >= 1 for n in numbers_given):
         many = "a sequence of them" if length is None else f"a sequence of {length} of them"
         expected = f"a whole number, 1 or more, or {many}"
         raise LayerOptionError(name_of(layer), argument, repr(value), expected)

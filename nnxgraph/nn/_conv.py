@@ -140,10 +140,12 @@ class Conv(Module):
         self.out_features = positive_int(self, "out_features", out_features)
         self.kernel_size = positive_ints(self, "kernel_size", kernel_size)
         for_each = len(self.kernel_size)
-        self.strides = positive_ints(self, "strides", strides or 1, for_each)
-        self.input_dilation = positive_ints(self, "input_dilation", input_dilation or 1, for_each)
+        self.strides = positive_ints(self, "strides", 1 if strides is None else strides, for_each)
+        self.input_dilation = positive_ints(
+            self, "input_dilation", 1 if input_dilation is None else input_dilation, for_each
+        )
         self.kernel_dilation = positive_ints(
-            self, "kernel_dilation", kernel_dilation or 1, for_each
+            self, "kernel_dilation", 1 if kernel_dilation is None else kernel_dilation, for_each
         )
         self.padding = check_padding(self, padding, self.kernel_size, self.input_dilation)
         self.feature_group_count = check_groups(
@@ -201,7 +203,14 @@ class Conv(Module):
         batch = x.shape[: -spatial - 1]
         shape = x.shape
         x = jnp.reshape(x, (math.prod(batch), *x.shape[-spatial - 1 :]))  # (B, *spatial, din)
-        x, padding = pad_inputs(x, self.padding, self.kernel_size, self.kernel_dilation)
+        x, padding = pad_inputs(
+            x,
+            self.padding,
+            self.kernel_size,
+            self.strides,
+            self.kernel_dilation,
+            self.input_dilation,
+        )
         outputs = self.conv_general_dilated(
             x,
             kernel,

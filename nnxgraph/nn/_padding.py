@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TypeAlias
 
+import jax
 import jax.numpy as jnp
 
 from ..errors import LayerOptionError
@@ -40,17 +41,28 @@ def check_padding(
         else:
             return name
         raise LayerOptionError(name_of(layer), "padding", repr(padding), expected)
-    sides = [padding] * spatial if isinstance(padding, int) else list(padding)
-    pairs = [(side, side) if isinstance(side, int) else tuple(side) for side in sides]
-    whole = all(len(pair) == 2 and None not in map(as_int, pair) for pair in pairs)
-    if not whole or len(pairs) != spatial:
+    sides = padding if isinstance(padding, Sequence) else [padding] * spatial
+    pairs = [as_pair(side) for side in sides]
+    if None in pairs or len(pairs) != spatial:
         expected = f"an int or a pair of ints for each of {spatial} spatial axes"
         raise LayerOptionError(name_of(layer), "padding", repr(padding), expected)
-    return [(int(before), int(after)) for before, after in pairs]
+    return [pair for pair in pairs if pair is not None]
+
+
+def as_pair(side: int | Sequence[int]) -> tuple[int, int] | None:
+    """What to add before and after one axis; None if it is not that."""
+    pair = side if isinstance(side, Sequence) else (side, side)
+    whole = [n for n in map(as_int, pair) if n is not None]
+    return (whole[0], whole[1]) if len(whole) == len(pair) == 2 else None
 
 
 def pad_inputs(
-    x: Array, padding: str | Pairs, kernel_size: Shape, dilation: Shape
+    x: Array,
+    padding: str | Pairs,
+    kernel_size: Shape,
+    strides: Shape,
+    dilation: Shape,
+    input_dilation: Shape,
 ) -> tuple[Array, str | Pairs]:
     """Pads by copying where the padding says so; returns the padding that is left to JAX.
 
@@ -60,6 +72,12 @@ def pad_inputs(
     reach = [(size - 1) * step for size, step in zip(kernel_size, dilation, strict=True)]
     if padding == "CAUSAL":
         return x, [(reach[0], 0)]
+    if padding in ("SAME", "SAME_LOWER", "VALID") and input_dilation != (1,) * len(reach):
+        # JAX takes no names here
+        spread = zip(x.shape[1:-1], input_dilation, strict=True)
+        dilated = [max((size - 1) * step + 1, 0) for size, step in spread]
+        window = [total + 1 for total in reach]
+        return x, list(jax.lax.padtype_to_pads(dilated, window, strides, padding))
     if not isinstance(padding, str) or padding not in COPYING:
         return x, padding
     sides = [(total // 2, total - total // 2) for total in reach]
