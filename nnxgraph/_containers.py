@@ -151,7 +151,12 @@ def _refill_dict(x: Dict[Any], attributes: dict[Any, Any], marks: Mapping[str, s
 
 register_node_type(
     List,
-    NodeType(lambda x: dict(enumerate(x._items)), lambda x: {}, lambda cls: cls.__new__(cls), _refill_list),
+    NodeType(
+        lambda x: dict(enumerate(x._items)),
+        lambda x: {},
+        lambda cls: cls.__new__(cls),
+        _refill_list,
+    ),
 )
 register_node_type(
     Dict, NodeType(lambda x: x._items, lambda x: {}, lambda cls: cls.__new__(cls), _refill_dict)

@@ -75,6 +75,7 @@ def trace_reference(trace: object) -> Callable[[], object]:
         return lambda: trace  # holds but a weak reference itself
     return weakref.ref(trace)
 
+
 _TRANSFORM_NAMES = {
     "JVP": "jvp or grad",
     "Linearize": "grad or vjp",

@@ -70,9 +70,7 @@ class Module(Pytree):
             UnknownAttributesError: If no module has one of the attributes; then nothing is changed.
         """
         predicates = filters_to_predicates(filters) or (lambda path, x: True,)
-        chosen = [
-            m for path, m in iter_modules(self, graph=graph) if any(p(path, m) for p in predicates)
-        ]
+        chosen = [m for path, m in iter_modules(self, graph=graph) if any(p(path, m) for p in predicates)]
         unknown = [name for name in attributes if not any(name in vars(m) for m in chosen)]
         if unknown and raise_if_not_found:
             known = sorted({name for m in chosen for name in vars(m)})

@@ -48,14 +48,46 @@ class Operators:
 
     __slots__ = ()
 
-    __add__, __radd__, __iadd__ = _binary(operator.add), _reflected(operator.add), _in_place(operator.add)
-    __sub__, __rsub__, __isub__ = _binary(operator.sub), _reflected(operator.sub), _in_place(operator.sub)
-    __mul__, __rmul__, __imul__ = _binary(operator.mul), _reflected(operator.mul), _in_place(operator.mul)
-    __pow__, __rpow__, __ipow__ = _binary(operator.pow), _reflected(operator.pow), _in_place(operator.pow)
-    __mod__, __rmod__, __imod__ = _binary(operator.mod), _reflected(operator.mod), _in_place(operator.mod)
-    __and__, __rand__, __iand__ = _binary(operator.and_), _reflected(operator.and_), _in_place(operator.and_)
-    __or__, __ror__, __ior__ = _binary(operator.or_), _reflected(operator.or_), _in_place(operator.or_)
-    __xor__, __rxor__, __ixor__ = _binary(operator.xor), _reflected(operator.xor), _in_place(operator.xor)
+    __add__, __radd__, __iadd__ = (
+        _binary(operator.add),
+        _reflected(operator.add),
+        _in_place(operator.add),
+    )
+    __sub__, __rsub__, __isub__ = (
+        _binary(operator.sub),
+        _reflected(operator.sub),
+        _in_place(operator.sub),
+    )
+    __mul__, __rmul__, __imul__ = (
+        _binary(operator.mul),
+        _reflected(operator.mul),
+        _in_place(operator.mul),
+    )
+    __pow__, __rpow__, __ipow__ = (
+        _binary(operator.pow),
+        _reflected(operator.pow),
+        _in_place(operator.pow),
+    )
+    __mod__, __rmod__, __imod__ = (
+        _binary(operator.mod),
+        _reflected(operator.mod),
+        _in_place(operator.mod),
+    )
+    __and__, __rand__, __iand__ = (
+        _binary(operator.and_),
+        _reflected(operator.and_),
+        _in_place(operator.and_),
+    )
+    __or__, __ror__, __ior__ = (
+        _binary(operator.or_),
+        _reflected(operator.or_),
+        _in_place(operator.or_),
+    )
+    __xor__, __rxor__, __ixor__ = (
+        _binary(operator.xor),
+        _reflected(operator.xor),
+        _in_place(operator.xor),
+    )
     __matmul__, __rmatmul__ = _binary(operator.matmul), _reflected(operator.matmul)
     __imatmul__ = _in_place(operator.matmul)
     __truediv__, __rtruediv__ = _binary(operator.truediv), _reflected(operator.truediv)
@@ -74,7 +106,12 @@ class Operators:
 
     __neg__, __pos__, __abs__ = _unary(operator.neg), _unary(operator.pos), _unary(abs)
     __invert__ = _unary(operator.invert)
-    __bool__, __int__, __float__, __complex__ = _unary(bool), _unary(int), _unary(float), _unary(complex)
+    __bool__, __int__, __float__, __complex__ = (
+        _unary(bool),
+        _unary(int),
+        _unary(float),
+        _unary(complex),
+    )
     __index__, __len__, __iter__ = _unary(operator.index), _unary(len), _unary(iter)
 
     def __eq__(self, other: object) -> Any:

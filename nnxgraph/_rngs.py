@@ -101,7 +101,16 @@ def _initializer(name: str, f: Callable[..., Any]) -> Callable[..., Any]:
     return method
 
 
-_NOT_SAMPLERS = {"split", "fold_in", "clone", "key_data", "key_impl", "wrap_key_data", "key", "PRNGKey"}
+_NOT_SAMPLERS = {
+    "split",
+    "fold_in",
+    "clone",
+    "key_data",
+    "key_impl",
+    "wrap_key_data",
+    "key",
+    "PRNGKey",
+}
 
 
 def _first_parameter(f: Any) -> str:

@@ -62,7 +62,9 @@ def _nest(items: Iterable[tuple[Path, Any]]) -> dict[Key, Any]:
 def _clash(path: Path) -> Any:
     where = path_text(path)
     raise StateMismatchError(
-        "State", (f"{where} is both a leaf and a level",), "Expected paths of which none begins another."
+        "State",
+        (f"{where} is both a leaf and a level",),
+        "Expected paths of which none begins another.",
     )
 
 
@@ -312,7 +314,9 @@ class FlatState(Sequence[tuple[Path, Any]]):
         return flat if filters else flat[0]
 
     @staticmethod
-    def merge(flat_state: Iterable[tuple[Path, Any]], /, *flat_states: Iterable[tuple[Path, Any]]) -> FlatState:
+    def merge(
+        flat_state: Iterable[tuple[Path, Any]], /, *flat_states: Iterable[tuple[Path, Any]]
+    ) -> FlatState:
         """All leaves in one FlatState; later ones win."""
         merged = dict(pair for flat in (flat_state, *flat_states) for pair in flat)
         return FlatState(merged.items(), sort=False)
@@ -348,7 +352,9 @@ def _grouped(where: str, items: Flat, filters: Sequence[Filter], exhaustive: boo
     return groups
 
 
-def states_by_filter(where: str, items: Flat, filters: Sequence[Filter], exhaustive: bool) -> tuple[State, ...]:
+def states_by_filter(
+    where: str, items: Flat, filters: Sequence[Filter], exhaustive: bool
+) -> tuple[State, ...]:
     """One State for each filter, over items in order."""
     if not filters:
         return (State._of(_nest(items)),)

@@ -152,7 +152,12 @@ def _rebound_names(code: types.CodeType) -> frozenset[str]:
 _STRUCTURAL: dict[type, Callable[[Any, dict[int, int]], Hashable]] = {
     types.FunctionType: _function_key,
     types.MethodType: lambda x, s: ("method", _key(x.__func__, s), _key(x.__self__, s)),
-    functools.partial: lambda x, s: ("partial", _key(x.func, s), _key(x.args, s), _key(x.keywords, s)),
+    functools.partial: lambda x, s: (
+        "partial",
+        _key(x.func, s),
+        _key(x.args, s),
+        _key(x.keywords, s),
+    ),
     list: lambda x, s: ("list", tuple(_key(c, s) for c in x)),
     dict: lambda x, s: ("dict", tuple((_key(k, s), _key(v, s)) for k, v in x.items())),
     set: lambda x, s: ("set", frozenset(_key(c, s) for c in x)),
@@ -166,9 +171,7 @@ def _attributes(x: Any) -> dict[str, Any]:
     fields = {f.name: getattr(x, f.name) for f in dataclasses.fields(x) if hasattr(x, f.name)}
     beside = getattr(x, "__dict__", {})
     cached = functools.cached_property
-    return fields | {
-        k: v for k, v in beside.items() if not isinstance(getattr(type(x), k, None), cached)
-    }
+    return fields | {k: v for k, v in beside.items() if not isinstance(getattr(type(x), k, None), cached)}
 
 
 def is_mutable(x: Any) -> bool:

@@ -152,7 +152,13 @@ def with_metadata(
     def wrapped(*args: Any, **kwargs: Any) -> VariableMetadata:
         value = initializer(*args, **kwargs)
         return VariableMetadata(
-            value, on_set_value, on_get_value, on_create_value, on_add_axis, on_remove_axis, metadata
+            value,
+            on_set_value,
+            on_get_value,
+            on_create_value,
+            on_add_axis,
+            on_remove_axis,
+            metadata,
         )
 
     return wrapped
@@ -349,7 +355,11 @@ class Variable(Operators, Generic[A]):
         return self._metadata.get("sharding_names")
 
     def get_metadata(
-        self, name: str | None = None, default: Any = MISSING, *, exclude_required: bool | None = None
+        self,
+        name: str | None = None,
+        default: Any = MISSING,
+        *,
+        exclude_required: bool | None = None,
     ) -> Any:
         """One entry of the metadata, or a dict of all.
 
@@ -622,7 +632,9 @@ def _fitted(variable: Variable[Any], now: Any, new: Any) -> Any:
         return jnp.broadcast_to(new, np.shape(now))
     except ValueError:
         raise ValueMismatchError(
-            variable._describe(), short(new), f"shape {np.shape(new)} does not broadcast to {np.shape(now)}"
+            variable._describe(),
+            short(new),
+            f"shape {np.shape(new)} does not broadcast to {np.shape(now)}",
         ) from None
 
 

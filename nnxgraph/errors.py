@@ -372,7 +372,12 @@ class AliasError(NnxError, ValueError):
     """One Variable is given to a transform in two ways."""
 
     def __init__(
-        self, transform: str, parameter: str, variable: str, first: tuple[str, str], second: tuple[str, str]
+        self,
+        transform: str,
+        parameter: str,
+        variable: str,
+        first: tuple[str, str],
+        second: tuple[str, str],
     ):
         super().__init__(transform, parameter, variable, first, second)
 

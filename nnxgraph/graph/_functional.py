@@ -11,14 +11,16 @@ import numpy as np
 from .._filters import Filter, filters_to_predicates
 from .._frame import check_write
 from .._repr import path_text, short
-from .._settings import Mode, check_tree, current_mode
+from .._settings import check_tree, current_mode
 from .._state import FlatState, State, fresh_leaf, states_by_filter, to_flat_state
 from .._typing import Key, Path
-from .._variable import Variable, new_variable
+from .._variable import Variable
 from ..errors import NotANodeError, StateMismatchError
 from ._graphdef import Desc, GraphDef, record_leaves
 from ._registry import Kind, is_graph_value, is_node, kind_of, node_type
-from ._walk import Build, change_object, flatten as walk, one_level, unflatten as build
+from ._walk import Build, change_object, one_level
+from ._walk import flatten as walk
+from ._walk import unflatten as build
 
 N = TypeVar("N")
 Node = Any
@@ -292,9 +294,7 @@ def _write_all(
         replace_raw_leaves(gd, leaves, objects, raw)
 
 
-def replace_raw_leaves(
-    gd: GraphDef, leaves: list[Any], objects: list[Any], raw: Mapping[int, Any]
-) -> None:
+def replace_raw_leaves(gd: GraphDef, leaves: list[Any], objects: list[Any], raw: Mapping[int, Any]) -> None:
     """Put new arrays, by number of their leaf, where objects hold plain ones."""
     merged = [raw.get(i, leaf) for i, leaf in enumerate(leaves)]
     start = len(leaves) - sum(record_leaves(r) for r in gd.records)
@@ -305,7 +305,6 @@ def replace_raw_leaves(
         if record[0] == "object" and any(i in raw for i in range(start, end)):
             change_object(x, record, builder.attributes(record, iter(merged[start:end])))
         start = end
-
 
     return record_leaves(record)
 

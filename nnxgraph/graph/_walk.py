@@ -106,9 +106,7 @@ class Walk:
         if not marks:
             children = tuple([self.visit(v, own, True, (*path, k)) for k, v in attributes.items()])
             return ("object", type(x), tuple(attributes), children, ())
-        children = tuple(
-            [self._marked(v, own, marks.get(k), (*path, k)) for k, v in attributes.items()]
-        )
+        children = tuple([self._marked(v, own, marks.get(k), (*path, k)) for k, v in attributes.items()])
         kept = tuple((k, m) for k, m in marks.items() if k in attributes)
         return ("object", type(x), tuple(attributes), children, kept)
 
@@ -143,7 +141,11 @@ class Walk:
         path: Path,
     ) -> Desc:
         pairs = zip(keys, children, strict=True)
-        return ("container", shape, tuple([self.visit(c, leaves, inside, (*path, k)) for k, c in pairs]))
+        return (
+            "container",
+            shape,
+            tuple([self.visit(c, leaves, inside, (*path, k)) for k, c in pairs]),
+        )
 
     def root(self, x: Any) -> Desc:
         """Describe a value outside of any node."""
@@ -164,9 +166,7 @@ def flatten(x: Any) -> tuple[GraphDef, list[Any], list[Any]]:
 class Build:
     """Puts values together: makes the objects of a GraphDef and fills them from leaves in order."""
 
-    def __init__(
-        self, records: Sequence[Desc], known: Sequence[Any] = (), given: Sequence[Any] = ()
-    ):
+    def __init__(self, records: Sequence[Desc], known: Sequence[Any] = (), given: Sequence[Any] = ()):
         self.known = known
         self.records = records
         self.given = given  # the first objects, if the caller has them
@@ -176,8 +176,7 @@ class Build:
         """Make all objects, then fill them; objects may refer to each other in any way."""
         records = self.records[len(self.given) :]
         fresh = [
-            new_variable(r[1], None) if r[0] == "variable" else node_type(r[1]).create(r[1])
-            for r in records
+            new_variable(r[1], None) if r[0] == "variable" else node_type(r[1]).create(r[1]) for r in records
         ]
         self.objects = [*self.given, *fresh]
         for x, record in zip(fresh, records, strict=True):

@@ -170,9 +170,7 @@ class Boundary:
         resolver = self._resolve(graphdef, walk.objects, named)
         leaves = walk.all_leaves()
         layout = Layout(graphdef, tuple(resolver.lane_of))
-        return Crossing(
-            layout, spread(leaves, layout.lane_of, len(self.lanes)), leaves, walk.objects, named
-        )
+        return Crossing(layout, spread(leaves, layout.lane_of, len(self.lanes)), leaves, walk.objects, named)
 
     def _resolve(self, graphdef: GraphDef, objects: Sequence[Any], names: Names) -> Resolver:
         """The lanes of the arguments."""
@@ -213,9 +211,7 @@ class Boundary:
         shown = tuple(v._describe() for v in written or frame.late)
         raise CaptureError(self.name, function_name(f), shown, bool(written))
 
-    def _enter(
-        self, layout: Layout, lanes: Lanes, frame: Frame, call: Call | None
-    ) -> tuple[_Inside, Any]:
+    def _enter(self, layout: Layout, lanes: Lanes, frame: Frame, call: Call | None) -> tuple[_Inside, Any]:
         """(2) Build the arguments anew, but for captured Variables, which get their value in the frame."""
         leaves = gather(lanes, layout.lane_of)
         given = call.given if call is not None else ()
@@ -289,7 +285,12 @@ class Boundary:
         return written, values, edits, edit_leaves
 
     def _lanes_of_change(
-        self, inside: _Inside, walk: Walk, edits: list[tuple[int, Desc]], root: Desc, edit_count: int
+        self,
+        inside: _Inside,
+        walk: Walk,
+        edits: list[tuple[int, Desc]],
+        root: Desc,
+        edit_count: int,
     ) -> tuple[list[int], list[int]]:
         """The lanes of the leaves of edits, of the result, and of new objects; where each object's begin."""
         first = edit_count + count_leaves(root)
@@ -377,7 +378,11 @@ def _unchanged(inside: _Inside, k: int, now: Any) -> bool:
         return now is inside.leaves[k]
     leaves, treedef = jax.tree.flatten(now)
     before, old = inside.flat[k]
-    return treedef == old and len(leaves) == len(before) and all(a is b for a, b in zip(leaves, before, strict=True))
+    return (
+        treedef == old
+        and len(leaves) == len(before)
+        and all(a is b for a, b in zip(leaves, before, strict=True))
+    )
 
 
 def _known_in(desc: Desc, path: Path) -> Iterator[tuple[int, Path]]:

@@ -162,9 +162,7 @@ class _Compiled:
         _, packed = compiled(crossing.layout, *crossing.lanes)
         return boundary.merge(packed, crossing)
 
-    def _variant(
-        self, count: int, names: tuple[str, ...], mode: Any
-    ) -> tuple[Boundary, Callable[..., Any]]:
+    def _variant(self, count: int, names: tuple[str, ...], mode: Any) -> tuple[Boundary, Callable[..., Any]]:
         static_nums = {in_range(i, count) for i in self.static[0]}
         donated_nums = {in_range(i, count) for i in self.donated[0]}
         shardings = self.in_shardings
@@ -173,9 +171,7 @@ class _Compiled:
             STATIC if i in static_nums else _with_donation(p, i in donated_nums)
             for i, p in enumerate(per_argument)
         ]
-        by_name = {
-            k: STATIC if k in self.static[1] else _JitLane(None, k in self.donated[1]) for k in names
-        }
+        by_name = {k: STATIC if k in self.static[1] else _JitLane(None, k in self.donated[1]) for k in names}
         outs = _with_donation(self.out_shardings, False)
         captured = _JitLane(None, False)
         lanes = collect_lanes(prefixes, by_name, outs, captured)

@@ -139,9 +139,7 @@ def _branch(
 
     values, rest = lax.switch(index, [chosen(r) for r in replays], leaves)
     first = replays[0].change
-    change = dataclasses.replace(
-        first, written=tuple(written), lane_of=(0,) * (len(written) + len(rest))
-    )
+    change = dataclasses.replace(first, written=tuple(written), lane_of=(0,) * (len(written) + len(rest)))
     return boundary.merge((change, spread([*values, *rest], change.lane_of, 1)), crossing)
 
 
@@ -330,4 +328,3 @@ def fori_loop(
     static = {} if unroll is None else {"unroll": unroll}
     limits = [x.get_value() if isinstance(x, Variable) else x for x in (lower, upper)]
     return loop.finish(lax.fori_loop(*limits, step, loop.initial(), **static))[0]
-

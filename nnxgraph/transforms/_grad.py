@@ -323,9 +323,7 @@ class _View:
         grad = self.by_number.get(self.starts[i])
         return new_variable(self.records[i][1], grad)
 
-    def _collect(
-        self, desc: Desc, path: Path, numbers: Iterator[int], found: list[tuple[Path, Any]]
-    ) -> None:
+    def _collect(self, desc: Desc, path: Path, numbers: Iterator[int], found: list[tuple[Path, Any]]) -> None:
         """The gradients below an object that were not met before, with their paths."""
         if desc[0] == "leaf":
             k = next(numbers)

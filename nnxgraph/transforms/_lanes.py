@@ -195,7 +195,12 @@ class Resolver:
     """Gives each leaf of a graph its lane, and refuses one Variable in two lanes."""
 
     def __init__(
-        self, names: Names, lanes: Sequence[Lane], records: Sequence[Desc], objects: Sequence[Any], first: int
+        self,
+        names: Names,
+        lanes: Sequence[Lane],
+        records: Sequence[Desc],
+        objects: Sequence[Any],
+        first: int,
     ):
         self.names = names
         self.index = {lane: i for i, lane in enumerate(lanes)}
@@ -250,9 +255,7 @@ class Resolver:
         for name, child in zip(record[2], record[3], strict=True):
             self.visit(child, prefix, (*path, name), numbers, (*local, name), True, weak)
 
-    def _leaf(
-        self, k: int, prefix: Any, path: Path, local: Path, x: Any, in_node: bool, weak: bool
-    ) -> None:
+    def _leaf(self, k: int, prefix: Any, path: Path, local: Path, x: Any, in_node: bool, weak: bool) -> None:
         if isinstance(prefix, PrefixRule):
             prefix = prefix.lane_at(local, x, in_node)
         elif is_structured(prefix):
@@ -290,10 +293,18 @@ class Resolver:
                 self._refuse(prefix, path, f"a dict with the keys {list(shape.keys)}")
             return [prefix[key] for key in shape.keys]
         if len(prefix) != len(children) or shape.cls not in (tuple, list):
-            self._refuse(prefix, path, f"one entry for each of the {len(children)} parts of a {shape.cls.__name__}")
+            self._refuse(
+                prefix,
+                path,
+                f"one entry for each of the {len(children)} parts of a {shape.cls.__name__}",
+            )
         return list(prefix)
 
     def _refuse(self, prefix: Any, path: Path, expected: str) -> None:
         raise PrefixError(
-            self.names.transform, self.names.parameter, self.names.text(path), repr(prefix), expected
+            self.names.transform,
+            self.names.parameter,
+            self.names.text(path),
+            repr(prefix),
+            expected,
         )

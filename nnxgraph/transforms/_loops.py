@@ -41,9 +41,7 @@ class Loop:
             for k, p in sorted(self.source.items())
             if not self.is_mapped(lane_of[k]) and not self.replay.passes(p, k)
         ]
-        self.mapped_out = [
-            p for p, lane in enumerate(self.replay.change.lane_of) if self.is_mapped(lane)
-        ]
+        self.mapped_out = [p for p, lane in enumerate(self.replay.change.lane_of) if self.is_mapped(lane)]
 
     def is_mapped(self, lane: int) -> bool:
         """Whether a lane holds one slice for each iteration."""
@@ -89,7 +87,9 @@ def trace_loop(
     bound: tuple[Any, ...] = (),
     kwargs: dict[str, Any] | None = None,
     extras: tuple[Any, ...] = (),
-    abstract: Callable[[Boundary, Crossing, list[Any]], list[Any]] = lambda boundary, crossing, leaves: leaves,
+    abstract: Callable[[Boundary, Crossing, list[Any]], list[Any]] = lambda boundary, crossing, leaves: (
+        leaves
+    ),
 ) -> Loop:
     """Trace a loop body until the types of its state are the same before and after.
 
@@ -140,7 +140,10 @@ def _matched(boundary: Boundary, crossing: Crossing, replay: Replay, carry: int 
         differences += edit_texts(crossing, change.edits)
     if differences:
         raise GraphChangeError(
-            boundary.name, "the body leaves another graph than it found", tuple(differences), _ADVICE
+            boundary.name,
+            "the body leaves another graph than it found",
+            tuple(differences),
+            _ADVICE,
         )
     return match.source
 
@@ -164,7 +167,9 @@ def _settled(loop: Loop) -> list[Any]:
         else:
             leaves[k] = new
     if wrong:
-        advice = "Expected the same shape and dtype in every iteration. Cast the initial value, or the result."
+        advice = (
+            "Expected the same shape and dtype in every iteration. Cast the initial value, or the result."
+        )
         problem = "the body changes the type of what it carries"
         raise GraphChangeError(loop.boundary.name, problem, tuple(wrong), advice)
     return leaves

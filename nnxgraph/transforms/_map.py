@@ -28,7 +28,7 @@ def vmap(
     axis_name: Hashable | None = None,
     axis_size: int | None = None,
     spmd_axis_name: Any = None,
-    transform_metadata: Mapping[Any, Any] = {},  # noqa: B006 - never changed
+    transform_metadata: Mapping[Any, Any] = {},
     graph: bool | None = None,
     graph_updates: bool | None = None,
 ) -> Any:

@@ -81,7 +81,9 @@ def _read_axes(in_axes: Any, out_axes: Any) -> _Axes:
         where, other = ("in_axes", "out_axes") if ins else ("out_axes", "in_axes")
         raise ScanAxesError(f"{where} has nnx.Carry and {other} has not", "it in both or in none")
     rest = tuple(p for p in out_axes if p is not Carry) if outs else () if only_carry else out_axes
-    if None in collect_lanes(rest) or any(isinstance(p, PrefixRule) and Carry in p.lane_values() for p in _rules(rest)):
+    if None in collect_lanes(rest) or any(
+        isinstance(p, PrefixRule) and Carry in p.lane_values() for p in _rules(rest)
+    ):
         raise ScanAxesError("out_axes has None or a carried result", "an axis for each result, or nnx.Carry")
     return _Axes(args, ins[0] if ins else None, rest, outs[0] if outs else None, only_carry)
 
@@ -101,7 +103,7 @@ def scan(
     _split_transpose: bool = False,
     in_axes: Any = (Carry, 0),
     out_axes: Any = (Carry, 0),
-    transform_metadata: Mapping[Any, Any] = {},  # noqa: B006 - never changed
+    transform_metadata: Mapping[Any, Any] = {},
     graph: bool | None = None,
     graph_updates: bool | None = None,
 ) -> Any:
@@ -183,9 +185,7 @@ def _run(
     options: dict[str, Any],
 ) -> Any:
     names = argument_names(f, len(args), len(bound))
-    loop = trace_loop(
-        boundary, f, args, axes.carry_in, names, bound, kwargs=kwargs, abstract=_slice_shapes
-    )
+    loop = trace_loop(boundary, f, args, axes.carry_in, names, bound, kwargs=kwargs, abstract=_slice_shapes)
     size = lane_count(boundary, loop.crossing, length)
     lane_of = loop.crossing.layout.lane_of
     mapped = {k: boundary.lanes[lane] for k, lane in enumerate(lane_of) if loop.is_mapped(lane)}
