@@ -3,7 +3,7 @@
 from importlib.metadata import PackageNotFoundError
 from importlib.metadata import version as _version
 
-from . import _filters as filterlib
+from . import filterlib as filterlib
 from . import errors as errors
 from ._containers import Dict as Dict
 from ._containers import List as List
@@ -112,6 +112,14 @@ from .nn import softplus as softplus
 from .nn import standardize as standardize
 from .nn import swish as swish
 from .nn import tanh as tanh
+from .training import Metric as Metric
+from .training import ModelAndOptimizer as ModelAndOptimizer
+from .training import MultiMetric as MultiMetric
+from .training import OptArray as OptArray
+from .training import Optimizer as Optimizer
+from .training import OptState as OptState
+from .training import OptVariable as OptVariable
+from .training import metrics as metrics
 from .transforms._axes import PARTITION_NAME as PARTITION_NAME
 from .transforms._compile import eval_shape as eval_shape
 from .transforms._compile import jit as jit

@@ -206,6 +206,49 @@ class CycleError(NnxError, ValueError):
         )
 
 
+class MisplacedMarkError(NnxError, ValueError):
+    """A mark of `nnx.data` or `nnx.static` stands inside a container."""
+
+    def __init__(self, path: str, mark: str):
+        super().__init__(path, mark)
+
+    def text(self) -> str:
+        path, mark = self.args
+        return (
+            f"Found nnx.{mark}(...) at {path}, inside a container. Expected it around the whole value of an "
+            f"attribute, since a mark belongs to the attribute. Write `self.name = nnx.{mark}([...])`."
+        )
+
+
+class SlotsError(NnxError, TypeError):
+    """A class of objects keeps attributes in slots."""
+
+    def __init__(self, cls: str, slots: tuple[str, ...]):
+        super().__init__(cls, slots)
+
+    def text(self) -> str:
+        cls, slots = self.args
+        return (
+            f"{cls} declares __slots__ = {slots!r}. Expected attributes in the instance's __dict__, where the "
+            f"graph looks for them. Write the class without __slots__ (and a dataclass without slots=True)."
+        )
+
+
+class FixedContainerError(NnxError, ValueError):
+    """A Variable shall be taken out of a container that cannot lose an entry."""
+
+    def __init__(self, path: str, kind: str):
+        super().__init__(path, kind)
+
+    def text(self) -> str:
+        path, kind = self.args
+        return (
+            f"pop: cannot take out {path}: it stands in a {kind}, which cannot lose an entry. Nothing was "
+            f"changed. Expected an attribute, or an entry of a list, dict or tuple below an object. Write "
+            f"`self.name = variable` where the Variable is made."
+        )
+
+
 class StaticArrayError(NnxError, ValueError):
     """An array is marked static."""
 
@@ -646,3 +689,47 @@ class ScanAxesError(NnxError, ValueError):
             f"nnx.scan: {found}. Expected {expected}. Write for example in_axes=(nnx.Carry, 0, None), "
             f"out_axes=(nnx.Carry, 0) for `f(carry, x, constant) -> (carry, y)`."
         )
+
+
+class MetricArgumentError(NnxError, TypeError):
+    """A metric is given keyword arguments that it does not take, or not those that it needs."""
+
+    def __init__(
+        self, metric: str, missing: tuple[str, ...], unknown: tuple[str, ...], known: tuple[str, ...]
+    ):
+        super().__init__(metric, missing, unknown, known)
+
+    def text(self) -> str:
+        metric, missing, unknown, known = self.args
+        problems = [f"{x} is missing" for x in missing] + [f"{x} is taken by no metric" for x in unknown]
+        hints = "".join(_did_you_mean(x.strip("'"), known) for x in unknown)
+        return (
+            f"{metric}.update: the keyword arguments do not fit:{_listed(problems)}\nNothing was changed.{hints} "
+            f"Expected {', '.join(map(repr, known)) or 'none, as there is no metric'}. "
+            f"Write `update({known[0] if known else ''}=...)`."
+        )
+
+
+class MetricNameError(NnxError, ValueError):
+    """A MultiMetric is made of something that is no metric, or under a name that it cannot have."""
+
+    def __init__(self, name: str, found: str, instead: str):
+        super().__init__(name, found, instead)
+
+    def text(self) -> str:
+        name, found, instead = self.args
+        return (
+            f"MultiMetric({name}=...): found {found}. Expected metrics, under names that MultiMetric does not "
+            f"use itself. Write {instead}."
+        )
+
+
+class MetricValueError(NnxError, ValueError):
+    """A metric is given arrays that do not fit each other."""
+
+    def __init__(self, metric: str, found: str, expected: str, instead: str = ""):
+        super().__init__(metric, found, expected, instead)
+
+    def text(self) -> str:
+        metric, found, expected, instead = self.args
+        return f"{metric}.update: found {found}. Expected {expected}.{instead and ' ' + instead}"

@@ -33,7 +33,7 @@ NEVER = (("training", "nn"),)
 USERS_OF_THE_FRONT = ("demo",)
 
 # The modules that users may name; all others are private, `_name.py`.
-PUBLIC = ("errors", "traversals", "compat", "nn.initializers")
+PUBLIC = ("errors", "traversals", "compat", "nn.initializers", "training.metrics")
 PUBLIC_PACKAGES = ("", "graph", "transforms", "nn", "training", "demo")
 
 # Names under these are JAX's own affair, and so is every `_name` of a package that we call.
