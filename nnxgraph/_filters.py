@@ -28,7 +28,7 @@ class _Filter:
         return tuple(getattr(self, name) for name in self._fields)
 
     def __eq__(self, other: object) -> bool:
-        return type(self) is type(other) and self._facts() == other._facts()  # type: ignore[attr-defined]
+        return type(self) is type(other) and self._facts() == other._facts()
 
     def __hash__(self) -> int:
         return hash((type(self), self._facts()))

@@ -86,7 +86,7 @@ def birthplace() -> Frame | RawFrame | None:
 
 def _home(variable: Variable[Any]) -> Frame | None:
     born = variable._frame
-    return born.parent if type(born) is RawFrame else born  # type: ignore[return-value]  # narrowed
+    return born.parent if type(born) is RawFrame else born
 
 
 def read(variable: Variable[Any]) -> Any:
@@ -116,7 +116,7 @@ def check_write(variable: Variable[Any]) -> None:
         if born.trace_ref() is trace:
             return
     elif frame is None and born is not None:
-        raise LeakedVariableError(variable._describe(), born.name)  # type: ignore[union-attr]
+        raise LeakedVariableError(variable._describe(), born.name)
     if trace is not (_jax.EVAL_TRACE if frame is None else frame.trace):
         inside = None if frame is None else frame.name
         raise TraceWriteError(variable._describe(), _jax.transform_name(trace), inside)

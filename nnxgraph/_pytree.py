@@ -143,7 +143,7 @@ class Pytree:
     _marks: dict[str, str]
     _class_marks: ClassVar[Mapping[str, str]] = {}
 
-    def __init_subclass__(cls, *, pytree: bool = True, **kwargs: Any):
+    def __init_subclass__(cls, *, pytree: bool = True, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
         if pytree:
             _register(cls)
@@ -247,7 +247,7 @@ def _open_mixed(value: Any, desc: Desc) -> Any:
     for key, part, below in zip(shape.keys, parts, desc[2], strict=True):
         if below[0] != "static":
             children.append(_open_mixed(part, below))
-            keys.append(DictKey(key) if shape.cls is dict else SequenceKey(key))  # type: ignore[arg-type]
+            keys.append(DictKey(key) if shape.cls is dict else SequenceKey(key))
     return _Mixed(_hollow(desc), children, keys)
 
 
@@ -304,7 +304,7 @@ class _Level:
 def _flatten(x: Pytree) -> tuple[list[tuple[Any, Any]], Any]:
     """(name, child) pairs and what is static."""
     walk = Walk()
-    root = walk.visit(x, walk.root_leaves, False)
+    root = walk.root(x)
     if walk.met_again:
         graphdef = GraphDef(root, tuple(walk.records))
         leaves = walk.all_leaves()

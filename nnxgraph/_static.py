@@ -105,12 +105,13 @@ def _key_by_kind(x: Any, seen: dict[int, int]) -> Hashable:
         return _Is(x)  # == would be elementwise
     if dataclasses.is_dataclass(x):
         return ("dataclass", t, tuple((name, _key(v, seen)) for name, v in _attributes(x).items()))
-    if t.__hash__ not in (None, object.__hash__):
+    hashes: Any = t.__hash__
+    if hashes is not None and hashes is not object.__hash__:
         return _Equal(x)
     if isinstance(x, (list, dict, set)):
         return _Is(x)
     own = getattr(x, "__dict__", None)
-    if type(own) is dict and t.__eq__ is object.__eq__ and _is_optax(t):
+    if type(own) is dict and _is_optax(t):
         return ("object", t, tuple((k, _key(v, seen)) for k, v in own.items()))
     return _Is(x)
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import copy
 import threading
+import builtins
 import weakref
 from collections.abc import Callable, Mapping
 from typing import Any, ClassVar, Generic, TypeVar
@@ -194,7 +195,7 @@ class Variable(Operators, Generic[A]):
     _spec: VariableSpec
     _frame: Any
 
-    def __init_subclass__(cls, **kwargs: Any):
+    def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
         _register(cls)
 
@@ -283,7 +284,7 @@ class Variable(Operators, Generic[A]):
         if _is_array(now):
             part = _same_kind(self, now, part)
             try:
-                return jnp.asarray(now).at[index].set(part)  # type: ignore[arg-type]  # an array
+                return jnp.asarray(now).at[index].set(part)
             except ValueError as error:
                 raise ValueMismatchError(self._describe(), short(part), str(error)) from None
         changed: Any = copy.copy(now)
@@ -325,12 +326,12 @@ class Variable(Operators, Generic[A]):
         return self._spec.metadata
 
     @property
-    def type(self) -> type[Variable[A]]:
+    def type(self) -> builtins.type[Variable[A]]:
         """The kind: the class of the Variable."""
         return type(self)
 
     @property
-    def var_type(self) -> type[Variable[A]]:
+    def var_type(self) -> builtins.type[Variable[A]]:
         """The kind: the class of the Variable."""
         return type(self)
 
@@ -347,7 +348,7 @@ class Variable(Operators, Generic[A]):
     @property
     def shape(self) -> tuple[int, ...]:
         """The shape of the value."""
-        return np.shape(self.get_value())  # type: ignore[no-any-return]
+        return np.shape(self.get_value())
 
     @property
     def sharding_names(self) -> Any:
@@ -587,7 +588,7 @@ def _unpack_key(data: Any, impl: str) -> Any:
 
 
 def _picklable(value: Any) -> Any:
-    is_key = isinstance(value, jax.Array) and jax.dtypes.issubdtype(value.dtype, jax.dtypes.prng_key)
+    is_key = isinstance(value, jax.Array) and jnp.issubdtype(value.dtype, jax.dtypes.prng_key)
     return PackedKey(value) if is_key else value
 
 
@@ -648,7 +649,7 @@ def _same_kind(variable: Variable[Any], now: Any, new: Any) -> Any:
     new = jnp.asarray(new)
     if new.dtype == now.dtype:
         return jnp.asarray(new, dtype=now.dtype)
-    keys = [jax.dtypes.issubdtype(x.dtype, jax.dtypes.prng_key) for x in (now, new)]
+    keys = [jnp.issubdtype(x.dtype, jax.dtypes.prng_key) for x in (now, new)]
     if any(keys) or _RANKS.get(_kind(new), 2) > _RANKS.get(_kind(now), 2):
         raise ValueMismatchError(
             variable._describe(), short(new), f"dtype {new.dtype} would be cut down to {now.dtype}"

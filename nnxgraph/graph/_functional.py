@@ -156,7 +156,7 @@ def flat_leaves(where: str, graphdef: GraphDef, states: Sequence[Any]) -> list[A
             leaves[i] = given.pop(found)
     problems += [f"{path_text(path)} is not in the graph" for path in given]
     if problems:
-        advice = "Expected one leaf for each path of the graph. Write merge(graphdef, state, other_state) to join parts."
+        advice = "Expected one leaf for each path. Write merge(graphdef, state, other_state) to join parts."
         raise StateMismatchError(where, tuple(problems), advice)
     return leaves
 
@@ -418,7 +418,8 @@ def iter_graph(node: Any, /, *, graph: bool | None = None) -> Iterator[tuple[Pat
         An iterator of (path, value). Each object and Variable comes once, with its first path.
 
     Example:
-        >>> [path for path, x in nnx.iter_graph(nnx.Linear(2, 3, rngs=nnx.Rngs(0))) if isinstance(x, nnx.Param)]
+        >>> model = nnx.Linear(2, 3, rngs=nnx.Rngs(0))
+        >>> [path for path, x in nnx.iter_graph(model) if isinstance(x, nnx.Param)]
         [('kernel',), ('bias',)]
     """
     if not current_mode(graph, None).sharing:

@@ -21,28 +21,48 @@ GraphDefs are interned: two equal ones are the same object, so JAX's cache compa
 
 from __future__ import annotations
 
+import threading
 import weakref
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, ClassVar
 
 import jax
 
+from .._static import static_key
 from .._typing import Key, Path
 
 Desc = tuple[Any, ...]
 LEAF: Desc = ("leaf",)
+_interning = threading.Lock()
+
+
+class TypedKeys(tuple[Key, ...]):
+    """Keys that equal only keys of the same types: `1`, `True` and `1.0` differ."""
+
+    __slots__ = ()
+
+    def __eq__(self, other: object) -> bool:
+        same = isinstance(other, tuple) and tuple.__eq__(self, other)
+        return same and list(map(type, self)) == list(map(type, other))
+
+    __hash__ = tuple.__hash__
 
 
 class Shape:
-    """How a container closes: its type, and its keys or treedef; compared by both."""
+    """How a container closes: its type, and its keys or treedef.
 
-    __slots__ = ("_hash", "cls", "keys", "treedef")
+    What a registered pytree declares static is compared as other static values are, so `==` of arrays is
+    never asked.
+    """
+
+    __slots__ = ("_hash", "_key", "cls", "keys", "treedef")
 
     def __init__(self, cls: type, keys: tuple[Key, ...], treedef: Any = None):
         self.cls = cls
-        self.keys = keys
+        self.keys = TypedKeys(keys)
         self.treedef = treedef
-        self._hash = hash((cls, keys, treedef))
+        self._key = None if treedef is None else static_key(treedef.node_data()[1])
+        self._hash = hash((cls, keys, self._key))
 
     def close(self, children: list[Any]) -> Any:
         """The container with these children."""
@@ -58,8 +78,7 @@ class Shape:
             and self._hash == other._hash
             and self.cls is other.cls
             and self.keys == other.keys
-            and tuple(map(type, self.keys)) == tuple(map(type, other.keys))
-            and self.treedef == other.treedef
+            and self._key == other._key
         )
 
     def __hash__(self) -> int:
@@ -69,7 +88,7 @@ class Shape:
         return f"{self.cls.__name__}{list(self.keys)}"
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return (Shape, (self.cls, self.keys, self.treedef))
+        return (Shape, (self.cls, tuple(self.keys), self.treedef))
 
 
 class GraphDef:
@@ -94,10 +113,12 @@ class GraphDef:
         key = (root, records)
         found = cls._table.get(key)
         if found is None:
-            found = cls._table[key] = object.__new__(cls)
+            found = object.__new__(cls)
             found.root, found.records = key
             found._hash = hash(key)
             found._paths = found._leaf_paths = None
+            with _interning:
+                found = cls._table.setdefault(key, found)
         return found
 
     def __hash__(self) -> int:
@@ -134,38 +155,48 @@ class GraphDef:
         return self._leaf_paths
 
     def _find_paths(self) -> None:
-        starts = leaf_starts(self)
-        paths: list[Path] = [()] * len(self.records)
+        following = {i: start for i, start in enumerate(leaf_starts(self))} | {ROOT: 0}
+        paths: dict[int, Path] = {}
         leaves: list[tuple[Path, int]] = []
-        seen: set[int] = set()
-
-        def visit(desc: Desc, path: Path, counter: Iterator[int]) -> None:
+        for path, desc, owner in descriptions(self):
             if desc[0] == "node":
-                if desc[1] not in seen:
-                    seen.add(desc[1])
-                    paths[desc[1]] = path
-                    visit_record(self.records[desc[1]], path, _count_from(starts[desc[1]]))
+                i = desc[1]
+                if i not in paths and self.records[i][0] == "variable":
+                    leaves.append((path, following[i]))
+                paths.setdefault(i, path)
             elif desc[0] == "leaf":
-                leaves.append((path, next(counter)))
-            else:
-                for key, child in desc_children(desc):
-                    visit(child, (*path, key), counter)
-
-        def visit_record(record: Desc, path: Path, counter: Iterator[int]) -> None:
-            if record[0] == "variable":
-                leaves.append((path, next(counter)))
-            else:
-                for name, child in zip(record[2], record[3], strict=True):
-                    visit(child, (*path, name), counter)
-
-        visit(self.root, (), _count_from(0))
-        self._paths, self._leaf_paths = paths, leaves
+                leaves.append((path, following[owner]))
+                following[owner] += 1
+        self._paths, self._leaf_paths = [paths[i] for i in range(len(self.records))], leaves
 
 
-def _count_from(start: int) -> Iterator[int]:
-    while True:
-        yield start
-        start += 1
+ROOT = -1  # stands for the number of an object: what owns the leaves outside of all objects
+
+
+def descriptions(graphdef: GraphDef) -> Iterator[tuple[Path, Desc, int]]:
+    """(path, description, number of the owner) of all there is, depth first; each object is entered once."""
+    entered: set[int] = set()
+    open_levels: list[Iterator[tuple[Path, Desc, int]]] = [iter([((), graphdef.root, ROOT)])]
+    while open_levels:
+        found = next(open_levels[-1], None)
+        if found is None:
+            open_levels.pop()
+            continue
+        yield found
+        path, desc, owner = found
+        if desc[0] == "container":
+            open_levels.append(_below(path, desc[1].keys, desc[2], owner))
+        elif desc[0] == "node" and desc[1] not in entered:
+            entered.add(desc[1])
+            record = graphdef.records[desc[1]]
+            if record[0] == "object":
+                open_levels.append(_below(path, record[2], record[3], desc[1]))
+
+
+def _below(
+    path: Path, keys: Sequence[Key], children: Sequence[Desc], owner: int
+) -> Iterator[tuple[Path, Desc, int]]:
+    return (((*path, k), child, owner) for k, child in zip(keys, children, strict=True))
 
 
 def desc_children(desc: Desc) -> Iterator[tuple[Key, Desc]]:

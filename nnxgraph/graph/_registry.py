@@ -30,6 +30,7 @@ class Kind(enum.Enum):
     MARKED = enum.auto()  # a Static, made by the caller of the walker
     NONE = enum.auto()
     STATIC = enum.auto()
+    MISPLACED = enum.auto()  # a mark of an attribute, where no attribute is
     OTHER = enum.auto()  # a registered pytree, or static
 
 
@@ -39,12 +40,14 @@ class NodeType:
 
     `attributes` gives the live values by name, in order; `marks` which names are marked 'data' or 'static';
     `create` an empty object of the class; `replace` gives an object a new set of attributes and marks.
+    `names` turns the keys of `attributes` into a tuple that equals only keys of the same types.
     """
 
     attributes: Callable[[Any], Mapping[Any, Any]]
     marks: Callable[[Any], Mapping[Any, str]]
     create: Callable[[type], Any]
     replace: Callable[[Any, dict[Any, Any], Mapping[Any, str]], None]
+    names: Callable[[Mapping[Any, Any]], tuple[Any, ...]] = tuple
 
 
 _node_types: dict[type, NodeType] = {}
@@ -72,6 +75,11 @@ def register_node_type(cls: type, node_type: NodeType) -> None:
     """Make a class and its subclasses nodes of the graph."""
     _node_types[cls] = node_type
     _kinds[cls] = Kind.NODE
+
+
+def register_misplaced(cls: type) -> None:
+    """Make the walk refuse values of a class, which mark attributes and belong nowhere else."""
+    _kinds[cls] = Kind.MISPLACED
 
 
 def register_data_type(type_: type, /) -> None:

@@ -6,7 +6,7 @@ know containers and objects alike; what an object is, the registry says.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import jax
@@ -16,7 +16,7 @@ from .._repr import path_text
 from .._static import Static, is_mutable, static_key
 from .._typing import Key, Path
 from .._variable import new_variable, set_spec
-from ..errors import CycleError
+from ..errors import CycleError, MisplacedMarkError
 from ._graphdef import LEAF, Desc, GraphDef, Shape, count_leaves
 from ._registry import Kind, kind_of, node_type
 
@@ -24,7 +24,17 @@ _STATIC_NONE: Desc = ("static", Static(None))
 _NO_MARKS: dict[Any, str] = {}
 
 
-def one_level(x: Any) -> tuple[list[Any], tuple[Key, ...], Any] | None:
+Level = tuple[Sequence[Any], tuple[Key, ...], Any]  # children, keys, and the treedef if there is one
+
+
+def plain_level(x: Any) -> Level:
+    """Children and keys of a list, tuple or dict."""
+    if type(x) is dict:
+        return list(x.values()), tuple(x), None
+    return x, tuple(range(len(x))), None
+
+
+def one_level(x: Any) -> Level | None:
     """Children, keys and treedef of a registered pytree; None for a leaf."""
     pairs, treedef = jax.tree_util.tree_flatten_with_path(x, is_leaf=lambda y: y is not x)
     if len(pairs) == 1 and not pairs[0][0]:
@@ -44,7 +54,8 @@ def _plain_key(entry: Any) -> Key:
 class Walk:
     """Takes values apart: descriptions of what is met, objects in order, leaves by owner.
 
-    Objects in `known` (id to number) are described as known and not entered.
+    Objects in `known` (id to number) are described as known and not entered. An object is numbered where
+    it is first met and described later, so that long chains of objects need no recursion.
     """
 
     def __init__(self, known: dict[int, int] | None = None):
@@ -55,31 +66,32 @@ class Walk:
         self.leaves: list[list[Any]] = []  # by object
         self.root_leaves: list[Any] = []
         self.met_again = False  # whether an object was reached twice
+        self._paths: list[Path] = []  # where each object was first met
         self._open: dict[int, Path] = {}  # mutable containers being visited
 
     def visit(self, x: Any, leaves: list[Any], inside: bool, path: Path = ()) -> Desc:
         """Describe a value; numbers are static inside a node, leaves elsewhere."""
         kind = kind_of(x)
         if kind is Kind.VARIABLE or kind is Kind.NODE:
-            return self._object(x, kind, path)
+            return self._object(x, path)
         if kind is Kind.ARRAY or (kind is Kind.NUMBER and not inside):
             leaves.append(x)
             return LEAF
         if kind is Kind.NONE:
             return _STATIC_NONE
         if kind is Kind.LIST or kind is Kind.DICT or kind is Kind.TUPLE:
-            return self._container(x, kind, leaves, inside, path)
+            return self._container(x, plain_level(x), leaves, inside, path)
         if kind is Kind.MARKED:
             return ("static", x)
         if kind is Kind.OTHER:
             level = one_level(x)
             if level is not None:
-                children, keys, treedef = level
-                shape = Shape(type(x), keys, treedef)
-                return self._children(shape, children, keys, leaves, inside, path)
+                return self._container(x, level, leaves, inside, path)
+        if kind is Kind.MISPLACED:
+            raise MisplacedMarkError(path_text(path) or "the root", x.mark)
         return ("static", Static(x))
 
-    def _object(self, x: Any, kind: Kind, path: Path) -> Desc:
+    def _object(self, x: Any, path: Path) -> Desc:
         known = self.known.get(id(x))
         if known is not None:
             return ("known", known)
@@ -89,11 +101,17 @@ class Walk:
             return ("node", i)
         i = self.index[id(x)] = len(self.objects)
         self.objects.append(x)
-        own: list[Any] = []
-        self.leaves.append(own)
-        self.records.append(())
-        self.records[i] = self.record(x, kind, own, path)
+        self._paths.append(path)
         return ("node", i)
+
+    def _describe_objects(self) -> None:
+        """Make the records of all objects that were met, and of those that are met on the way."""
+        while len(self.records) < len(self.objects):
+            i = len(self.records)
+            x = self.objects[i]
+            own: list[Any] = []
+            self.leaves.append(own)
+            self.records.append(self.record(x, kind_of(x), own, self._paths[i]))
 
     def record(self, x: Any, kind: Kind, own: list[Any], path: Path = ()) -> Desc:
         """The record of an object, with its leaves appended to `own`."""
@@ -105,15 +123,15 @@ class Walk:
         marks = ways.marks(x) or _NO_MARKS
         if not marks:
             children = tuple([self.visit(v, own, True, (*path, k)) for k, v in attributes.items()])
-            return ("object", type(x), tuple(attributes), children, ())
+            return ("object", type(x), ways.names(attributes), children, ())
         children = tuple([self._marked(v, own, marks.get(k), (*path, k)) for k, v in attributes.items()])
-        kept = tuple((k, m) for k, m in marks.items() if k in attributes)
-        return ("object", type(x), tuple(attributes), children, kept)
+        kept = tuple((k, m) for k, m in marks.items() if k in attributes and m != "leaf")
+        return ("object", type(x), ways.names(attributes), children, kept)
 
     def _marked(self, x: Any, own: list[Any], mark: str | None, path: Path) -> Desc:
         if mark == "static":
             return ("static", Static(x))
-        if mark == "data":
+        if mark is not None:
             desc = self.visit(x, own, False, path)
             if desc[0] != "static":
                 return desc
@@ -121,35 +139,21 @@ class Walk:
             return LEAF
         return self.visit(x, own, True, path)
 
-    def _container(self, x: Any, kind: Kind, leaves: list[Any], inside: bool, path: Path) -> Desc:
+    def _container(self, x: Any, level: Level, leaves: list[Any], inside: bool, path: Path) -> Desc:
         if id(x) in self._open:
             raise CycleError(path_text(self._open[id(x)]), type(x).__name__)
         self._open[id(x)] = path
-        keys = tuple(x) if kind is Kind.DICT else tuple(range(len(x)))
-        children = list(x.values()) if kind is Kind.DICT else x
-        desc = self._children(Shape(type(x), keys), children, keys, leaves, inside, path)
-        del self._open[id(x)]
-        return desc
-
-    def _children(
-        self,
-        shape: Shape,
-        children: Sequence[Any],
-        keys: tuple[Key, ...],
-        leaves: list[Any],
-        inside: bool,
-        path: Path,
-    ) -> Desc:
+        children, keys, treedef = level
         pairs = zip(keys, children, strict=True)
-        return (
-            "container",
-            shape,
-            tuple([self.visit(c, leaves, inside, (*path, k)) for k, c in pairs]),
-        )
+        below = tuple([self.visit(c, leaves, inside, (*path, k)) for k, c in pairs])
+        del self._open[id(x)]
+        return ("container", Shape(type(x), keys, treedef), below)
 
     def root(self, x: Any) -> Desc:
-        """Describe a value outside of any node."""
-        return self.visit(x, self.root_leaves, False)
+        """Describe a value outside of any node, and all objects below it."""
+        desc = self.visit(x, self.root_leaves, False)
+        self._describe_objects()
+        return desc
 
     def all_leaves(self) -> list[Any]:
         """The leaves in the order of a GraphDef: of the root, then of each object."""
@@ -166,24 +170,32 @@ def flatten(x: Any) -> tuple[GraphDef, list[Any], list[Any]]:
 class Build:
     """Puts values together: makes the objects of a GraphDef and fills them from leaves in order."""
 
-    def __init__(self, records: Sequence[Desc], known: Sequence[Any] = (), given: Sequence[Any] = ()):
+    def __init__(
+        self,
+        records: Sequence[Desc],
+        known: Sequence[Any] = (),
+        given: Sequence[Any] = (),
+        kept: Mapping[int, Any] | None = None,
+    ):
         self.known = known
         self.records = records
         self.given = given  # the first objects, if the caller has them
+        self.kept = kept or {}  # Variables to use instead of new ones, by number
         self.objects: list[Any] = []
 
     def make_objects(self, leaves: Iterator[Any]) -> None:
         """Make all objects, then fill them; objects may refer to each other in any way."""
-        records = self.records[len(self.given) :]
-        fresh = [
-            new_variable(r[1], None) if r[0] == "variable" else node_type(r[1]).create(r[1]) for r in records
-        ]
+        first, kept = len(self.given), self.kept
+        records = self.records[first:]
+        fresh = [kept[i] if i in kept else _empty(r) for i, r in enumerate(records, first)]
         self.objects = [*self.given, *fresh]
-        for x, record in zip(fresh, records, strict=True):
-            if record[0] == "variable":
-                x.set_raw_value(next(leaves), _unsafe_bypass_check=True)
-            else:
+        for i, (x, record) in enumerate(zip(fresh, records, strict=True), first):
+            if record[0] != "variable":
                 node_type(record[1]).replace(x, self.attributes(record, leaves), dict(record[4]))
+                continue
+            value = next(leaves)
+            if i not in kept:
+                x.set_raw_value(value, _unsafe_bypass_check=True)
 
     def attributes(self, record: Desc, leaves: Iterator[Any]) -> dict[Any, Any]:
         """The attributes that a record describes, by name."""
@@ -204,9 +216,18 @@ class Build:
         return desc[1].close([self.value(child, leaves) for child in desc[2]])
 
 
-def unflatten(graphdef: GraphDef, leaves: Sequence[Any]) -> tuple[Any, list[Any]]:
-    """The value of a GraphDef with these leaves, all objects new, and the objects in order."""
-    build = Build(graphdef.records)
+def _empty(record: Desc) -> Any:
+    """A new object of a record, not filled yet."""
+    if record[0] == "variable":
+        return new_variable(record[1], None)
+    return node_type(record[1]).create(record[1])
+
+
+def unflatten(
+    graphdef: GraphDef, leaves: Sequence[Any], kept: Mapping[int, Any] | None = None
+) -> tuple[Any, list[Any]]:
+    """The value of a GraphDef with these leaves, and its objects in order: new ones, but for those kept."""
+    build = Build(graphdef.records, kept=kept)
     start = count_leaves(graphdef.root)
     build.make_objects(iter(leaves[start:]))
     return build.value(graphdef.root, iter(leaves[:start])), build.objects
@@ -221,18 +242,18 @@ def change_object(x: Any, record: Desc, attributes: dict[Any, Any]) -> None:
         x.__class__ = record[1]
     ways = node_type(record[1])
     old = ways.attributes(x)
-    kept = {name: _in_place(old.get(name), new) for name, new in attributes.items()}
+    kept = {name: in_place(old.get(name), new) for name, new in attributes.items()}
     ways.replace(x, kept, dict(record[4]))
 
 
-def _in_place(old: Any, new: Any) -> Any:
+def in_place(old: Any, new: Any) -> Any:
     """`new`, put into the old list or dict if there is one."""
     if type(old) is list and type(new) is list:
-        merged = [_in_place(o, n) for o, n in zip(old, new, strict=False)] + new[len(old) :]
+        merged = [in_place(o, n) for o, n in zip(old, new, strict=False)] + new[len(old) :]
         old[:] = merged
         return old
     if type(old) is dict and type(new) is dict:
-        merged_dict = {k: _in_place(old.get(k), v) for k, v in new.items()}
+        merged_dict = {k: in_place(old.get(k), v) for k, v in new.items()}
         old.clear()
         old.update(merged_dict)
         return old
