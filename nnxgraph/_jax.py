@@ -51,7 +51,7 @@ _opaque_traces: list[weakref.ref[_OpaqueTrace]] = []
 
 def trace_by_opaque_state() -> object:
     """The public way: slower, an interned stand-in for the active trace."""
-    state = get_opaque_trace_state()
+    state = get_opaque_trace_state()  # type: ignore[no-untyped-call]  # JAX leaves it untyped
     _opaque_traces[:] = [ref for ref in _opaque_traces if ref() is not None]
     for ref in _opaque_traces:
         known = ref()

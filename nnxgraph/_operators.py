@@ -1,4 +1,4 @@
-"""The operators of a Variable, made from the operators of Python: each reads the value and goes on with it."""
+"""The operators of a Variable, made from the operators of Python: each reads the value and goes on."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ _Method = Callable[[Any, Any], Any]
 
 def _value(x: Any) -> Any:
     """The value of a Variable, anything else as it is."""
-    return x.get_value() if isinstance(x, Operators) else x
+    operand: Any = x
+    return operand.get_value() if isinstance(x, Operators) else x
 
 
 def _binary(op: Callable[[Any, Any], Any]) -> _Method:

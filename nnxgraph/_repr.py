@@ -28,7 +28,7 @@ def short(x: Any) -> str:
 
 
 def _dtype_name(dtype: Any) -> str:
-    return str(np.dtype(dtype)) if isinstance(dtype, np.dtype) or isinstance(dtype, type) else str(dtype)
+    return str(np.dtype(dtype)) if isinstance(dtype, (np.dtype, type)) else str(dtype)
 
 
 def function_name(f: Any) -> str:

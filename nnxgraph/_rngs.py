@@ -63,7 +63,7 @@ def _typed_key(key: Any) -> jax.Array:
         key = key.get_value()
     if isinstance(key, int):
         return jax.random.key(key)
-    if jax.dtypes.issubdtype(key.dtype, jax.dtypes.prng_key):
+    if jnp.issubdtype(key.dtype, jax.dtypes.prng_key):
         return key  # type: ignore[no-any-return]  # an array by its dtype
     if key.dtype == jnp.uint32 and key.ndim > 0:
         return jax.random.wrap_key_data(key)

@@ -17,6 +17,9 @@ class Mode(NamedTuple):
     structure: bool = True  # do changes of attributes reach the caller's objects?
 
 
+GRAPH_MODE = Mode()
+
+
 class _Setting:
     """A thread-local default; calling the class sets it, `with` sets it for a while."""
 
@@ -66,7 +69,7 @@ class set_graph_mode(_Setting):
 
 
 class set_graph_updates(_Setting):
-    """Set whether changes of structure reach the caller's objects (the default), at once or for a `with` block.
+    """Set whether changes of structure reach the caller's objects (the default), at once or in a `with`.
 
     Args:
         value: True to propagate changes of attributes, False for values of Variables only.

@@ -25,7 +25,7 @@ import jax
 
 from .._frame import Frame, check_write
 from .._repr import function_name
-from .._settings import Mode, check_tree
+from .._settings import GRAPH_MODE, Mode, check_tree
 from .._typing import Path
 from .._variable import Variable
 from ..errors import CaptureError, InputReturnedError
@@ -147,7 +147,7 @@ class Boundary:
     always: frozenset[int] = frozenset()
     fresh: bool = False
     checks_results: bool = False  # whether a returned input must stand in its own lane
-    mode: Mode = Mode()
+    mode: Mode = GRAPH_MODE
     axes: NamedAxis | None = None  # the name of the mapped axis, for sharding metadata
     parameter: str = "in_axes"
     result_parameter: str = "out_axes"
@@ -397,8 +397,8 @@ def _known_in(desc: Desc, path: Path) -> Iterator[tuple[int, Path]]:
 def leaf_text(crossing: Crossing, k: int) -> str:
     """The k-th input leaf as the user would write it."""
     path = next(p for p, number in crossing.layout.graphdef.leaf_paths if number == k)
-    part: Any = ("captured", "self", 0, 1)[path[0]]  # type: ignore[index]  # one of the four parts
-    return crossing.names.text((part, *path[1:]))
+    parts: Any = ("captured", "self", 0, 1)
+    return crossing.names.text((parts[path[0]], *path[1:]))
 
 
 def variable_of(crossing: Crossing, k: int) -> Variable[Any] | None:

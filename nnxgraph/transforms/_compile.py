@@ -203,7 +203,7 @@ class _Compiled:
             return pure(layout, lanes)
 
         named = functools.wraps(self.f, updated=())(flat)
-        del named.__wrapped__  # type: ignore[attr-defined]  # JAX would read the user's signature from it
+        del named.__wrapped__
         return jax.jit(named, donate_argnums=donated, **options)
 
 

@@ -12,6 +12,7 @@ from jax import lax
 
 from .._repr import short
 from .._settings import current_mode
+from .._trees import same_types, shape_struct
 from .._variable import Variable
 from ..errors import BranchError, GraphChangeError, PredicateError
 from ._boundary import Boundary, Call, Change, Crossing, spread
@@ -182,7 +183,7 @@ def _check_branches(
             texts = [
                 f"{labels[0]} returns {type_text(x)} where {label} returns {type_text(y)}"
                 for x, y in pairs
-                if not _alike(x, y)
+                if not same_types(x, y)
             ]
         if texts:
             advice = "Expected all branches to leave the same graph and to return results of the same type."
@@ -196,14 +197,6 @@ def _unlike(a: Change, b: Change) -> str:
     return f"another {text.removeprefix('a ').removeprefix('an ')}" if text == said(a.root) else text
 
 
-def _alike(x: Any, y: Any) -> bool:
-    """Whether two leaves have the same structure, shapes and dtypes."""
-    left, right = jax.tree.leaves(x), jax.tree.leaves(y)
-    return jax.tree.structure(x) == jax.tree.structure(y) and all(
-        a.shape == b.shape and a.dtype == b.dtype for a, b in zip(left, right, strict=True)
-    )
-
-
 def _check_written(
     boundary: Boundary, crossing: Crossing, labels: tuple[str, ...], replays: list[Replay]
 ) -> None:
@@ -214,7 +207,7 @@ def _check_written(
             old = crossing.leaves[k]
             everywhere = all(k in r.change.written for r in replays)
             old_types = jax.tree.map(jax.typeof, old)
-            if not everywhere and not _alike(old_types, new):
+            if not everywhere and not same_types(old_types, new):
                 texts.append(f"{label} makes {type_text(old)} a {type_text(new)}")
     if texts:
         advice = "Expected a Variable to have the same shape and dtype after each branch."
@@ -319,12 +312,11 @@ def fori_loop(
             raise PredicateError("fori_loop", name, short(x), "an integer scalar")
     boundary = _boundary("fori_loop", graph, graph_updates, head=_one)
     names = argument_names(body_fun, 2, 0)[1:]
-    index = jax.ShapeDtypeStruct((), jnp.promote_types(*(x.dtype for x in bounds)))
+    index = shape_struct((), jnp.promote_types(*(x.dtype for x in bounds)))
     loop = trace_loop(boundary, body_fun, (init_val,), 0, names, extras=(index,))
 
     def step(i: Any, state: list[Any]) -> list[Any]:
         return loop.step(loop.inputs(state), lax.convert_element_type(i, index.dtype))[0]
 
-    static = {} if unroll is None else {"unroll": unroll}
-    limits = [x.get_value() if isinstance(x, Variable) else x for x in (lower, upper)]
-    return loop.finish(lax.fori_loop(*limits, step, loop.initial(), **static))[0]
+    first, end = (x.get_value() if isinstance(x, Variable) else x for x in (lower, upper))
+    return loop.finish(lax.fori_loop(first, end, step, loop.initial(), unroll=unroll))[0]

@@ -1,4 +1,4 @@
-"""The user's functions: what is bound to them, what their arguments are called, how a decorator wraps them."""
+"""The user's functions: what is bound to them, and what their arguments are called."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ..graph._registry import is_graph_value
 
 
 def unbind(f: Callable[..., Any]) -> tuple[Callable[..., Any], tuple[Any, ...]]:
-    """A plain function and the arguments bound to it: the object of a method, of a callable object, of a partial."""
+    """A plain function and what is bound to it: the object of a method or call, the arguments of a partial."""
     if isinstance(f, types.MethodType) and is_graph_value(f.__self__):
         return f.__func__, (f.__self__,)
     if is_graph_value(f):

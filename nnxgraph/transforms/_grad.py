@@ -102,7 +102,7 @@ def value_and_grad(
 
     Args:
         f: A function that returns a scalar, or `(scalar, aux)`; left out for a decorator.
-        argnums: The positional arguments to differentiate by: an int, an `nnx.DiffState`, or a tuple of these.
+        argnums: The positional arguments to differentiate by: an int, an `nnx.DiffState`, or a tuple.
             Of an object the Params are meant, unless a DiffState says otherwise.
         has_aux: Whether `f` returns `(scalar, aux)`.
         holomorphic: As for `jax.grad`.
@@ -148,7 +148,7 @@ def grad(
 
     Args:
         f: A function that returns a scalar, or `(scalar, aux)`; left out for a decorator.
-        argnums: The positional arguments to differentiate by: an int, an `nnx.DiffState`, or a tuple of these.
+        argnums: The positional arguments to differentiate by: an int, an `nnx.DiffState`, or a tuple.
         has_aux: Whether `f` returns `(scalar, aux)`.
         holomorphic: As for `jax.grad`.
         allow_int: As for `jax.grad`.
@@ -276,7 +276,7 @@ def _check_leaves(name: str, crossing: Crossing, holomorphic: bool, allow_int: b
     for k, (leaf, lane) in enumerate(zip(crossing.leaves, crossing.layout.lane_of, strict=True)):
         if lane == 0:
             dtypes = [jax.dtypes.result_type(x) for x in jax.tree.leaves(leaf)]
-            if any(not jax.dtypes.issubdtype(d, np.inexact) for d in dtypes):
+            if any(not jnp.issubdtype(d, np.inexact) for d in dtypes):
                 wrong.append(f"{leaf_text(crossing, k)}: {short(leaf)}")
     if wrong:
         raise NotDifferentiableError(name, tuple(wrong))

@@ -61,7 +61,8 @@ class _FilterRule(PrefixRule):
         self._predicates = tuple((to_predicate(f), lane) for f, lane in self._items)
 
     def lane_at(self, path: Path, x: Any, in_node: bool) -> Lane:
-        return self.map_prefix(path, x)
+        lane: Lane = self.map_prefix(path, x)
+        return lane
 
     def lane_values(self) -> Sequence[Lane]:
         return [lane for _, lane in self._items]
@@ -87,7 +88,7 @@ class _FilterRule(PrefixRule):
         return tuple(f for f, _ in self._items)
 
     def __eq__(self, other: object) -> bool:
-        return type(self) is type(other) and self._items == other._items  # type: ignore[attr-defined]
+        return type(self) is type(other) and self._items == other._items
 
     def __hash__(self) -> int:
         return hash((type(self), self._items))
@@ -182,9 +183,8 @@ class Names:
             return "the arguments"
         part, rest = path[0], path[1:]
         if part == 0 and rest:
-            i = rest[0]
-            known = isinstance(i, int) and i < len(self.arguments)
-            name = self.arguments[i] if known else f"args[{i}]"  # type: ignore[index]  # an int if known
+            i: Any = rest[0]
+            name = self.arguments[i] if i < len(self.arguments) else f"args[{i}]"
             return name + path_text(rest[1:])
         if part == 1 and rest:
             return f"{rest[0]}{path_text(rest[1:])}"

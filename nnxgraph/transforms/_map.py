@@ -59,7 +59,8 @@ def vmap(
         PrefixError: If `in_axes` or `out_axes` does not fit.
 
     Example:
-        >>> models = nnx.vmap(lambda key: nnx.Linear(2, 3, rngs=nnx.Rngs(key)))(jax.random.split(jax.random.key(0), 5))
+        >>> keys = jax.random.split(jax.random.key(0), 5)
+        >>> models = nnx.vmap(lambda key: nnx.Linear(2, 3, rngs=nnx.Rngs(key)))(keys)
         >>> nnx.vmap(lambda model, x: model(x), in_axes=(0, None))(models, jnp.ones(2)).shape
         (5, 3)
     """

@@ -15,6 +15,7 @@ import jax.numpy as jnp
 from jax.extend.core import jaxpr_as_fun
 
 from .._repr import path_text, short
+from .._trees import same_structure
 from ..graph._graphdef import Desc, count_leaves, desc_children, leaf_starts, record_leaves
 from ._boundary import Change, Crossing, Layout, gather
 
@@ -52,8 +53,7 @@ class Replay:
     def passes(self, position: int, k: int) -> bool:
         """Whether an output leaf is the k-th input leaf, passed through."""
         source, given = self._sources[position], self._inputs[k]
-        same = jax.tree.structure(source) == jax.tree.structure(given)
-        return same and jax.tree.leaves(source) == jax.tree.leaves(given)
+        return same_structure(source, given) and jax.tree.leaves(source) == jax.tree.leaves(given)
 
 
 class Match:
@@ -164,7 +164,7 @@ def is_weak(x: Any) -> bool:
 
 def retyped(before: Any, after: Any, after_weak: bool) -> Any | None:
     """A carried leaf with the type that the body gives it; itself if it has it; None if that cannot be."""
-    if jax.tree.structure(before) != jax.tree.structure(after):
+    if not same_structure(before, after):
         return None
     pairs = list(zip(jax.tree.leaves(before), jax.tree.leaves(after), strict=True))
     if any(jnp.shape(b) != a.shape for b, a in pairs):

@@ -13,6 +13,7 @@ from jax import lax
 
 from .._repr import short
 from .._settings import current_mode
+from .._trees import shape_struct
 from .._typing import MISSING, Missing
 from ..errors import ScanAxesError
 from ._axes import named_axis
@@ -143,7 +144,8 @@ def scan(
         ScanAxesError: If `in_axes` and `out_axes` do not fit together.
 
     Example:
-        >>> layers = nnx.vmap(lambda key: nnx.Linear(2, 2, rngs=nnx.Rngs(key)))(jax.random.split(jax.random.key(0), 3))
+        >>> keys = jax.random.split(jax.random.key(0), 3)
+        >>> layers = nnx.vmap(lambda key: nnx.Linear(2, 2, rngs=nnx.Rngs(key)))(keys)
         >>> forward = nnx.scan(lambda x, layer: layer(x), in_axes=(nnx.Carry, 0), out_axes=nnx.Carry)
         >>> forward(jnp.ones((1, 2)), layers).shape
         (1, 2)
@@ -218,7 +220,7 @@ def _any_mapped(boundary: Boundary, crossing: Crossing) -> bool:
 def _slice_shape(leaf: Any, axis: int) -> Any:
     def one(x: Any) -> jax.ShapeDtypeStruct:
         at = axis % len(x.shape)
-        return jax.ShapeDtypeStruct((*x.shape[:at], *x.shape[at + 1 :]), x.dtype)
+        return shape_struct((*x.shape[:at], *x.shape[at + 1 :]), x.dtype)
 
     return jax.tree.map(one, leaf)
 

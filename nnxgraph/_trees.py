@@ -1,0 +1,31 @@
+"""Comparing pytrees by structure and by type, never by the contents of arrays."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+
+
+def same_structure(a: Any, b: Any) -> bool:
+    """Whether two pytrees have the same treedef."""
+    left: Any = jax.tree.structure(a)
+    return bool(left == jax.tree.structure(b))
+
+
+def same_leaves(a: Any, b: Any) -> bool:
+    """Whether two pytrees have the same treedef and the very same leaves."""
+    return same_structure(a, b) and all(
+        x is y for x, y in zip(jax.tree.leaves(a), jax.tree.leaves(b), strict=True)
+    )
+
+
+def same_types(a: Any, b: Any) -> bool:
+    """Whether two pytrees have the same treedef, shapes and dtypes."""
+    pairs = zip(jax.tree.leaves(a), jax.tree.leaves(b), strict=False)
+    return same_structure(a, b) and all(x.shape == y.shape and x.dtype == y.dtype for x, y in pairs)
+
+
+def shape_struct(shape: tuple[int, ...], dtype: Any) -> jax.ShapeDtypeStruct:
+    """An array's shape and dtype without the array."""
+    return jax.ShapeDtypeStruct(shape, dtype)  # type: ignore[no-untyped-call]  # JAX leaves it untyped
