@@ -1,0 +1,26 @@
+"""Ctrl-C, noted and acted on between two steps."""
+
+import signal
+from types import FrameType, TracebackType
+
+
+class Interrupt:
+    """As a context manager: the first Ctrl-C is noted in `requested`, the second one ends at once."""
+
+    requested = False
+
+    def __enter__(self) -> "Interrupt":
+        self._before = signal.signal(signal.SIGINT, self._note)
+        return self
+
+    def _note(self, number: int, frame: FrameType | None) -> None:
+        self.requested = True
+        signal.signal(signal.SIGINT, self._before)
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        signal.signal(signal.SIGINT, self._before)
