@@ -29,9 +29,10 @@ from .._settings import GRAPH_MODE, Mode, check_tree
 from .._typing import Path
 from .._variable import Variable
 from ..errors import CaptureError, InputReturnedError
-from ..graph._functional import duplicate_paths, replace_raw_leaves
+from ..graph._functional import replace_raw_leaves
 from ..graph._graphdef import Desc, GraphDef, count_leaves, leaf_starts, record_leaves
 from ..graph._registry import kind_of
+from ..graph._traverse import duplicate_paths
 from ..graph._walk import Build, Walk, change_object
 from ._axes import NamedAxis
 from ._lanes import Lane, Names, Resolver

@@ -10,10 +10,10 @@ import jax
 
 from .._settings import current_mode
 from .._static import Static
-from .._typing import MISSING, Missing
+from .._typing import MISSING
 from ..errors import DonationError
 from ._boundary import Boundary, Call, Crossing, leaf_text
-from ._functions import argument_names, as_tuple, in_range, positions_and_names, unbind
+from ._functions import argument_names, as_tuple, in_range, keeps_type, positions_and_names, unbind
 from ._lanes import STATIC, Lane, PrefixRule, collect_lanes, is_structured
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -51,6 +51,7 @@ def _with_donation(prefix: Any, donated: bool) -> Any:
     return _JitLane(prefix, donated)
 
 
+@keeps_type
 def jit(
     fun: Any = MISSING,
     *,
@@ -106,9 +107,6 @@ def jit(
         >>> bool(jnp.allclose(model.kernel[...] * 2, before))
         True
     """
-    if isinstance(fun, Missing):
-        options = {k: v for k, v in locals().items() if k != "fun"}
-        return functools.partial(jit, **options)
     options = {"keep_unused": keep_unused, "inline": inline}
     options |= {k: v for k, v in (("device", device), ("backend", backend)) if v is not None}
     f, bound = unbind(fun)
@@ -220,6 +218,7 @@ def _check_donation(boundary: Boundary, crossing: Crossing) -> None:
             seen[id(leaf)] = k
 
 
+@keeps_type
 def remat(
     f: Any = MISSING,
     *,
@@ -248,9 +247,6 @@ def remat(
         >>> nnx.grad(loss)(model, jnp.ones((1, 2))).bias.tolist()
         [1.0, 1.0, 1.0]
     """
-    if isinstance(f, Missing):
-        options = {k: v for k, v in locals().items() if k != "f"}
-        return functools.partial(remat, **options)
     inner, bound = unbind(f)
     static = as_tuple(static_argnums)
 

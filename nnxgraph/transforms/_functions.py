@@ -1,4 +1,4 @@
-"""The user's functions: what is bound to them, and what their arguments are called."""
+"""The user's functions: how a transform decorates them, what is bound to them, what their arguments are called."""
 
 from __future__ import annotations
 
@@ -6,9 +6,61 @@ import functools
 import inspect
 import types
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar, cast, overload
 
 from ..graph._registry import is_graph_value
+
+P = ParamSpec("P")
+Q = ParamSpec("Q")
+F = TypeVar("F", bound=Callable[..., Any])
+R_co = TypeVar("R_co", covariant=True)
+
+
+class Keeping(Protocol[P]):
+    """A transform whose result has the type of the function: `lift(f, **options)`, `@lift`, `@lift(**options)`."""
+
+    @overload
+    def __call__(self, f: F, /, *args: P.args, **kwargs: P.kwargs) -> F: ...
+    @overload
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> Callable[[F], F]: ...
+
+
+class Returning(Protocol[P, R_co]):
+    """A transform whose result takes the function's arguments and returns something else."""
+
+    @overload
+    def __call__(self, f: Callable[Q, Any], /, *args: P.args, **kwargs: P.kwargs) -> Callable[Q, R_co]: ...
+    @overload
+    def __call__(
+        self, *args: P.args, **kwargs: P.kwargs
+    ) -> Callable[[Callable[Q, Any]], Callable[Q, R_co]]: ...
+
+
+def _decorating(lift: Callable[..., Any]) -> Any:
+    """A transform that is also a decorator, bare and called."""
+    first = next(iter(inspect.signature(lift).parameters))
+
+    @functools.wraps(lift)
+    def wrapper(*args: Any, **kwargs: Any) -> Any:
+        if first in kwargs:
+            args = (kwargs.pop(first), *args)
+        return lift(*args, **kwargs) if args else functools.partial(lift, **kwargs)
+
+    return wrapper
+
+
+def keeps_type(lift: Callable[Concatenate[Any, P], Any]) -> Keeping[P]:
+    """Declare a transform whose result has the type of the function it is given."""
+    return cast(Keeping[P], _decorating(lift))
+
+
+def returns(result: type[R_co]) -> Callable[[Callable[Concatenate[Any, P], Any]], Returning[P, R_co]]:
+    """Declare a transform whose result returns `result` for the function's arguments."""
+
+    def declare(lift: Callable[Concatenate[Any, P], Any]) -> Returning[P, R_co]:
+        return cast(Returning[P, R_co], _decorating(lift))
+
+    return declare
 
 
 def unbind(f: Callable[..., Any]) -> tuple[Callable[..., Any], tuple[Any, ...]]:

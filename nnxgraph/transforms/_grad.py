@@ -15,13 +15,13 @@ from .._filters import Filter, to_predicate
 from .._repr import short
 from .._settings import current_mode
 from .._state import from_flat_state
-from .._typing import MISSING, Missing, Path
+from .._typing import MISSING, Path
 from .._variable import Param, Variable, new_variable
 from ..errors import LossError, NotDifferentiableError
 from ..graph._graphdef import Desc, GraphDef, leaf_starts
 from ..graph._walk import flatten
 from ._boundary import Boundary, Call, Crossing, leaf_text
-from ._functions import argument_names, in_range, unbind
+from ._functions import argument_names, in_range, returns, unbind
 from ._lanes import Lane, PrefixRule
 
 DIFF, REST = "differentiated", "not differentiated"
@@ -87,6 +87,7 @@ def _has_nodes(x: Any) -> bool:
     return any(not isinstance(o, Variable) for o in flatten(x)[2])
 
 
+@returns(tuple[Any, Any])
 def value_and_grad(
     f: Any = MISSING,
     *,
@@ -127,12 +128,10 @@ def value_and_grad(
         >>> grads['bias'].tolist()
         [1.0, 1.0, 1.0]
     """
-    if isinstance(f, Missing):
-        options = {k: v for k, v in locals().items() if k != "f"}
-        return functools.partial(value_and_grad, **options)
     return _differentiated("value_and_grad", **locals())
 
 
+@returns(Any)  # type: ignore[arg-type]  # Any is no class
 def grad(
     f: Any = MISSING,
     *,
@@ -168,9 +167,6 @@ def grad(
         >>> nnx.grad(lambda model, x: model(x).sum())(model, jnp.ones((1, 2)))['bias'].tolist()
         [1.0, 1.0, 1.0]
     """
-    if isinstance(f, Missing):
-        options = {k: v for k, v in locals().items() if k != "f"}
-        return functools.partial(grad, **options)
     both = _differentiated("grad", **locals())
 
     @functools.wraps(f, updated=())

@@ -12,14 +12,15 @@ import numpy as np
 from .. import _jax
 from .._repr import short
 from .._settings import current_mode
-from .._typing import MISSING, Missing
+from .._typing import MISSING
 from ..errors import AxisSizeError, LaneWriteError
 from ._axes import named_axis
 from ._boundary import Boundary, Call, Crossing, leaf_text, variable_of
-from ._functions import argument_names, unbind
+from ._functions import argument_names, keeps_type, unbind
 from ._lanes import collect_lanes
 
 
+@keeps_type
 def vmap(
     f: Any = MISSING,
     *,
@@ -64,9 +65,6 @@ def vmap(
         >>> nnx.vmap(lambda model, x: model(x), in_axes=(0, None))(models, jnp.ones(2)).shape
         (5, 3)
     """
-    if isinstance(f, Missing):
-        options = {k: v for k, v in locals().items() if k != "f"}
-        return functools.partial(vmap, **options)
     inner, bound = unbind(f)
     if type(in_axes) is list:
         in_axes = tuple(in_axes)

@@ -14,11 +14,11 @@ from jax import lax
 from .._repr import short
 from .._settings import current_mode
 from .._trees import shape_struct
-from .._typing import MISSING, Missing
+from .._typing import MISSING
 from ..errors import ScanAxesError
 from ._axes import named_axis
 from ._boundary import Boundary, Crossing
-from ._functions import argument_names, unbind
+from ._functions import argument_names, keeps_type, unbind
 from ._lanes import Carry, PrefixRule, collect_lanes, is_structured
 from ._loops import trace_loop
 from ._map import lane_count
@@ -95,6 +95,7 @@ def _rules(prefix: Any) -> list[Any]:
     return [p for p in entries if isinstance(p, PrefixRule)]
 
 
+@keeps_type
 def scan(
     f: Any = MISSING,
     *,
@@ -150,9 +151,6 @@ def scan(
         >>> forward(jnp.ones((1, 2)), layers).shape
         (1, 2)
     """
-    if isinstance(f, Missing):
-        options = {k: v for k, v in locals().items() if k != "f"}
-        return functools.partial(scan, **options)
     axes = _read_axes(in_axes, out_axes)
     inner, bound = unbind(f)
     lanes = tuple(dict.fromkeys([Carry, None, *collect_lanes(axes.args, axes.outs)]))
