@@ -3,8 +3,8 @@
 from importlib.metadata import PackageNotFoundError
 from importlib.metadata import version as _version
 
-from . import filterlib as filterlib
 from . import errors as errors
+from . import filterlib as filterlib
 from ._containers import Dict as Dict
 from ._containers import List as List
 from ._containers import Sequential as Sequential
@@ -58,19 +58,19 @@ from ._variable import VariableMetadata as VariableMetadata
 from ._variable import with_metadata as with_metadata
 from .graph._functional import call as call
 from .graph._functional import clone as clone
-from .graph._functional import find_duplicates as find_duplicates
 from .graph._functional import graphdef as graphdef
-from .graph._functional import iter_children as iter_children
-from .graph._functional import iter_graph as iter_graph
 from .graph._functional import merge as merge
 from .graph._functional import pop as pop
-from .graph._functional import recursive_map as recursive_map
 from .graph._functional import split as split
 from .graph._functional import state as state
 from .graph._functional import update as update
 from .graph._functional import variables as variables
 from .graph._graphdef import GraphDef as GraphDef
 from .graph._registry import register_data_type as register_data_type
+from .graph._traverse import find_duplicates as find_duplicates
+from .graph._traverse import iter_children as iter_children
+from .graph._traverse import iter_graph as iter_graph
+from .graph._traverse import recursive_map as recursive_map
 from .nn import BatchNorm as BatchNorm
 from .nn import Conv as Conv
 from .nn import Dropout as Dropout

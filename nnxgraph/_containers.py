@@ -7,10 +7,12 @@ take part in a cycle, or be passed around as a module.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterable, Iterator, Mapping, MutableMapping, MutableSequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping, MutableSequence
 from typing import Any, TypeVar, overload
 
 from ._module import Module
+from ._pytree import has_data, marks_of, set_marks, unmarked
+from .graph._graphdef import TypedKeys
 from .graph._registry import NodeType, register_node_type
 
 T = TypeVar("T")
@@ -38,7 +40,7 @@ class List(Module, MutableSequence[T]):
         return self
 
     def __init__(self, it: Iterable[T] | None = None, /):
-        self._items.extend(it or ())
+        self._items.extend(it if it is not None else ())
 
     @overload
     def __getitem__(self, index: int) -> T: ...
@@ -46,7 +48,7 @@ class List(Module, MutableSequence[T]):
     def __getitem__(self, index: slice) -> List[T]: ...
     def __getitem__(self, index: Any) -> Any:
         found = self._items[index]
-        return type(self)(found) if isinstance(index, slice) else found
+        return List(found) if isinstance(index, slice) else found
 
     def __setitem__(self, index: Any, value: Any) -> None:
         self._items[index] = value
@@ -57,21 +59,59 @@ class List(Module, MutableSequence[T]):
     def __len__(self) -> int:
         return len(self._items)
 
+    def __iter__(self) -> Iterator[T]:
+        return iter(self._items)
+
+    def __contains__(self, value: object) -> bool:
+        return any(_is_item(x, value) for x in self._items)
+
     def insert(self, index: int, value: T) -> None:
         """Insert a value before an index."""
         self._items.insert(index, value)
 
-    def __add__(self, other: Iterable[T]) -> List[T]:
-        return type(self)([*self, *other])
+    def index(self, value: Any, start: int = 0, stop: int | None = None) -> int:
+        """The first index of a value; Variables, objects and arrays are looked up by identity."""
+        for i in range(*slice(start, stop).indices(len(self))):
+            if _is_item(self._items[i], value):
+                return i
+        raise ValueError("List.index: the value is not in the list")
 
-    def __repr__(self) -> str:
-        return f"{type(self).__name__}({self._items!r})"
+    def count(self, value: Any) -> int:
+        """How often a value is in the list; Variables, objects and arrays are counted by identity."""
+        return sum(_is_item(x, value) for x in self._items)
+
+    def copy(self) -> List[T]:
+        """A new list with the same elements."""
+        return List(self._items)
+
+    def sort(self, *, key: Callable[[T], Any] | None = None, reverse: bool = False) -> None:
+        """Sort the elements in place, as `list.sort` does."""
+        self._items.sort(key=key, reverse=reverse)  # type: ignore[arg-type]  # None if elements compare
+
+    def __add__(self, other: Iterable[T]) -> List[T]:
+        return List([*self, *other])
+
+    def __radd__(self, other: Iterable[T]) -> List[T]:
+        return List([*other, *self])
+
+    def __mul__(self, times: int) -> List[T]:
+        return List(self._items * times)
+
+    __rmul__ = __mul__
 
     def __getstate__(self) -> Any:
-        return (self._items, self._marks)
+        return (self._items, *super().__getstate__())
 
     def __setstate__(self, state: Any) -> None:
         self._items.extend(state[0])
+        super().__setstate__(state[1:])
+
+
+def _is_item(x: Any, value: Any) -> bool:
+    """Whether two elements are the same; `==` is asked of plain values alone."""
+    if x is value:
+        return True
+    return not (has_data(x) or has_data(value)) and bool(x == value)
 
 
 class Dict(Module, MutableMapping[Any, T]):
@@ -96,13 +136,13 @@ class Dict(Module, MutableMapping[Any, T]):
         return self
 
     def __init__(self, *args: Any, **kwargs: Any):
-        self._items.update(*args, **kwargs)
+        self.update(*args, **kwargs)
 
     def __getitem__(self, key: Any) -> T:
         return self._items[key]  # type: ignore[no-any-return]  # as annotated by the user
 
     def __setitem__(self, key: Any, value: T) -> None:
-        self._items[key] = value
+        self._items[key] = unmarked(self, key, value)
 
     def __delitem__(self, key: Any) -> None:
         del self._items[key]
@@ -119,7 +159,10 @@ class Dict(Module, MutableMapping[Any, T]):
         return self._items[name]
 
     def __setattr__(self, name: str, value: Any) -> None:
-        self._items[name] = value
+        if name.startswith("__"):  # typing notes `Dict[int](...)` as __orig_class__
+            object.__setattr__(self, name, value)
+        else:
+            self[name] = value
 
     def __delattr__(self, name: str) -> None:
         del self._items[name]
@@ -130,36 +173,39 @@ class Dict(Module, MutableMapping[Any, T]):
     def __hash__(self) -> int:
         return id(self)
 
-    def __repr__(self) -> str:
-        return f"{type(self).__name__}({self._items!r})"
-
     def __getstate__(self) -> Any:
-        return (self._items, self._marks)
+        return (self._items, *super().__getstate__())
 
     def __setstate__(self, state: Any) -> None:
         self._items.update(state[0])
+        super().__setstate__(state[1:])
+
+
+def _list_attributes(x: List[Any]) -> dict[Any, Any]:
+    return {**dict(enumerate(x._items)), **vars(x)}
 
 
 def _refill_list(x: List[Any], attributes: dict[Any, Any], marks: Mapping[str, str]) -> None:
-    x._items[:] = attributes.values()
+    own = {k: v for k, v in attributes.items() if isinstance(k, str)}
+    x._items[:] = [v for k, v in attributes.items() if k not in own]
+    vars(x).clear()
+    vars(x).update(own)
+    set_marks(x, marks)
 
 
 def _refill_dict(x: Dict[Any], attributes: dict[Any, Any], marks: Mapping[str, str]) -> None:
     x._items.clear()
     x._items.update(attributes)
+    set_marks(x, marks)
 
 
+def _keys_of(attributes: Mapping[Any, Any]) -> tuple[Any, ...]:
+    return TypedKeys(attributes)
+
+
+register_node_type(List, NodeType(_list_attributes, marks_of, lambda cls: List.__new__(cls), _refill_list))
 register_node_type(
-    List,
-    NodeType(
-        lambda x: dict(enumerate(x._items)),
-        lambda x: {},
-        lambda cls: cls.__new__(cls),
-        _refill_list,
-    ),
-)
-register_node_type(
-    Dict, NodeType(lambda x: x._items, lambda x: {}, lambda cls: cls.__new__(cls), _refill_dict)
+    Dict, NodeType(lambda x: x._items, marks_of, lambda cls: Dict.__new__(cls), _refill_dict, _keys_of)
 )
 
 
@@ -198,7 +244,14 @@ class Sequential(Module):
                 kwargs = {}
                 if isinstance(output, dict):
                     args, kwargs = (), dict(output)
-            if rngs is not None and "rngs" in inspect.signature(f).parameters:
+            if rngs is not None and _takes_rngs(f):
                 kwargs = {**kwargs, "rngs": rngs}
             output = f(*args, **kwargs)
         return output
+
+
+def _takes_rngs(f: Any) -> bool:
+    try:
+        return "rngs" in inspect.signature(f).parameters
+    except (TypeError, ValueError):  # some functions written in C have no signature
+        return False

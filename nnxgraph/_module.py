@@ -10,7 +10,7 @@ from ._pytree import Pytree
 from ._typing import Key, Path
 from ._variable import Perturbation, Variable
 from .errors import UnknownAttributesError
-from .graph._functional import iter_children, iter_graph
+from .graph._traverse import iter_children, iter_graph
 
 
 class Module(Pytree):

@@ -11,20 +11,32 @@ children. One with sharing or a cycle flattens its whole subgraph as one node, w
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, TypeVar, dataclass_transform
 
 import jax
 from jax.tree_util import DictKey, GetAttrKey, SequenceKey
 
 from ._repr import path_text, short
+from ._state import sortable
 from ._typing import MISSING, Missing
-from .errors import StaticArrayError
-from .graph._graphdef import Desc, GraphDef, Shape
-from .graph._registry import Kind, NodeType, is_array, kind_of, node_type, register_node_type
-from .graph._walk import Build, Walk, unflatten
+from .errors import CycleError, StaticArrayError
+from .graph._graphdef import LEAF, Desc, GraphDef, Shape
+from .graph._registry import (
+    Kind,
+    NodeType,
+    is_array,
+    kind_of,
+    node_type,
+    register_misplaced,
+    register_node_type,
+)
+from .graph._walk import Build, Walk, one_level, unflatten
 
 T = TypeVar("T")
+
+
+HOLLOW = "leaf"  # the mark of an attribute at which JAX put something that is no data, such as an axis
 
 
 class Mark:
@@ -35,6 +47,9 @@ class Mark:
     def __init__(self, mark: str, value: Any):
         self.mark = mark
         self.value = value
+
+
+register_misplaced(Mark)
 
 
 def _marked(mark: str, value: Any, kwargs: dict[str, Any]) -> Any:
@@ -154,13 +169,8 @@ class Pytree:
         return self
 
     def __setattr__(self, name: str, value: Any) -> None:
-        if type(value) is Mark:
-            if value.mark == "static":
-                _check_static(self, name, value.value)
-            self._marks[name] = value.mark
-            value = value.value
-        elif self._marks and self._marks.get(name) == "static":
-            _check_static(self, name, value)
+        if type(value) is Mark or self._marks or self._class_marks:
+            value = unmarked(self, name, value)
         object.__setattr__(self, name, value)
 
     def __getstate__(self) -> Any:
@@ -172,27 +182,54 @@ class Pytree:
         self._marks.update(marks)
 
     def __repr__(self) -> str:
-        return f"{type(self).__name__}({_attribute_lines(self, '', set())})"
+        return _text(self, "", set())
 
 
-def _attribute_lines(x: Pytree, indent: str, seen: set[int]) -> str:
-    """The attributes of an object, one a line, objects below indented."""
-    if id(x) in seen:
-        return "..."
-    seen.add(id(x))
-    inner = indent + "  "
-    lines = [f"\n{inner}{name}={_value_text(v, inner, seen)}," for name, v in vars(x).items()]
-    return "".join(lines) + f"\n{indent}" if lines else ""
+def unmarked(owner: Pytree, name: Any, value: Any) -> Any:
+    """The value to store in an attribute; its mark is noted, and an array refused where it is static."""
+    if type(value) is Mark:
+        mark, value = value.mark, value.value
+        if mark == "static":
+            _check_static(owner, name, value)
+        owner._marks[name] = mark
+        return value
+    mark = owner._marks.get(name, owner._class_marks.get(name))
+    if mark == "static":
+        _check_static(owner, name, value)
+    elif mark == HOLLOW:
+        del owner._marks[name]
+    return value
 
 
-def _value_text(x: Any, indent: str, seen: set[int]) -> str:
+def _text(x: Any, indent: str, seen: set[int]) -> str:
+    """An object with its attributes, one a line, objects below indented; any other value in short."""
     if isinstance(x, Pytree):
-        return f"{type(x).__name__}({_attribute_lines(x, indent, seen)})"
-    if type(x) is list:
-        inner = indent + "  "
-        below = "".join(f"\n{inner}{_value_text(v, inner, seen)}," for v in x)
-        return f"[{below}\n{indent}]" if below else "[]"
+        name = type(x).__name__
+        if id(x) in seen:
+            return f"{name}(...)"
+        seen.add(id(x))
+        attributes = node_type(type(x)).attributes(x).items()
+        pairs = ((k if isinstance(k, str) else f"[{k!r}]", v) for k, v in attributes)
+        return _lines(f"{name}(", [(f"{k}=", v) for k, v in pairs], ")", indent, seen)
+    if type(x) in (list, tuple, dict) and _holds_objects(x):
+        if type(x) is dict:
+            return _lines("{", [(f"{k!r}: ", v) for k, v in x.items()], "}", indent, seen)
+        begin, end = "[]" if type(x) is list else "()"
+        return _lines(begin, [("", v) for v in x], end, indent, seen)
     return short(x) if is_array(x) else repr(x)
+
+
+def _holds_objects(x: Any) -> bool:
+    try:
+        return has_data(x)
+    except CycleError:
+        return False
+
+
+def _lines(begin: str, items: list[tuple[str, Any]], end: str, indent: str, seen: set[int]) -> str:
+    inner = indent + "  "
+    below = "".join(f"\n{inner}{label}{_text(v, inner, seen)}," for label, v in items)
+    return f"{begin}{below}\n{indent}{end}" if below else begin + end
 
 
 def _check_static(owner: Any, name: str, value: Any) -> None:
@@ -205,7 +242,8 @@ def _check_static(owner: Any, name: str, value: Any) -> None:
         raise StaticArrayError(type(owner).__name__, name, found)
 
 
-def _marks_of(x: Pytree) -> Mapping[str, str]:
+def marks_of(x: Pytree) -> Mapping[str, str]:
+    """The marks of an object's attributes by name: its own, and those of the class."""
     return x._marks if not x._class_marks else {**x._class_marks, **x._marks}
 
 
@@ -213,6 +251,11 @@ def _replace(x: Pytree, attributes: dict[Any, Any], marks: Mapping[str, str]) ->
     own = vars(x)
     own.clear()
     own.update(attributes)
+    set_marks(x, marks)
+
+
+def set_marks(x: Pytree, marks: Mapping[str, str]) -> None:
+    """Give an object the marks of a record, in which those of the class stand too."""
     object.__setattr__(x, "_marks", {k: m for k, m in marks.items() if x._class_marks.get(k) != m})
 
 
@@ -220,7 +263,7 @@ def _create(cls: type) -> Any:
     return Pytree.__new__(cls)
 
 
-register_node_type(Pytree, NodeType(vars, _marks_of, _create, _replace))
+register_node_type(Pytree, NodeType(vars, marks_of, _create, _replace))
 
 
 # Life as a JAX pytree.
@@ -261,7 +304,7 @@ def _needs_hiding(desc: Desc) -> bool:
     """Whether JAX would see static leaves as data, or could not sort the keys."""
     if desc[0] != "container":
         return desc[0] == "static"
-    unsortable = desc[1].cls is dict and len(set(map(type, desc[1].keys))) > 1
+    unsortable = desc[1].cls is dict and not sortable(desc[1].keys)
     return unsortable or any(map(_needs_hiding, desc[2]))
 
 
@@ -333,14 +376,33 @@ def _unflatten(aux: Any, children: Any) -> Any:
         leaves: list[Any] = [None] * aux.num_leaves
         for (_, i), leaf in zip(aux.leaf_paths, children, strict=True):
             leaves[i] = leaf
-        return unflatten(aux, leaves)[0]
+        root, objects = unflatten(aux, leaves)
+        if not all(map(is_array, leaves)):
+            for x, record in zip(objects, aux.records, strict=True):
+                if record[0] == "object":
+                    _mark_hollow(x, record[2], record[3])
+        return root
     cls, names, fixed, marks = aux.facts
     feed = iter(children)
     build = Build(())
     ways = node_type(cls)
     x = ways.create(cls)
     ways.replace(x, {n: build.value(d, feed) for n, d in zip(names, fixed, strict=True)}, dict(marks))
+    if any(kind_of(child) in _NOT_DATA for child in children):
+        _mark_hollow(x, names, fixed)
     return x
+
+
+_NOT_DATA = (Kind.NUMBER, Kind.NONE, Kind.STATIC, Kind.OTHER)
+
+
+def _mark_hollow(x: Pytree, names: Sequence[Any], descs: Sequence[Desc]) -> None:
+    """Mark the attributes that are leaves by their description although their values do not look so."""
+    attributes = node_type(type(x)).attributes(x)
+    for name, desc in zip(names, descs, strict=True):
+        value = attributes[name]
+        if desc == LEAF and kind_of(value) in _NOT_DATA and one_level(value) is None:
+            x._marks.setdefault(name, HOLLOW)
 
 
 def _flatten_with_keys(x: Pytree) -> tuple[tuple[tuple[Any, Any], ...], Any]:
@@ -380,7 +442,7 @@ def check_pytree(pytree: Pytree) -> None:
     walk.root(pytree)
     for x in walk.objects:
         if kind_of(x) is Kind.NODE and isinstance(x, Pytree):
-            for name, mark in _marks_of(x).items():
+            for name, mark in marks_of(x).items():
                 if mark == "static" and name in vars(x):
                     _check_static(x, name, vars(x)[name])
 

@@ -21,7 +21,7 @@ from ._pytree import Pytree
 from ._typing import MISSING, Missing, Path
 from ._variable import Variable
 from .errors import MissingStreamError, SplitStreamError
-from .graph._functional import iter_graph
+from .graph._traverse import iter_graph
 
 
 class RngState(Variable[jax.Array]):

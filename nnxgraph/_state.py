@@ -357,8 +357,13 @@ def states_by_filter(
 ) -> tuple[State, ...]:
     """One State for each filter, over items in order."""
     if not filters:
-        return (State._of(_nest(items)),)
-    return tuple(State._of(_nest(g)) for g in _grouped(where, items, filters, exhaustive))
+        return (_state_of(items),)
+    return tuple(map(_state_of, _grouped(where, items, filters, exhaustive)))
+
+
+def _state_of(items: Flat) -> Any:
+    """The leaves as a State; the leaf itself where the graph is a single one."""
+    return items[0][1] if len(items) == 1 and not items[0][0] else State._of(_nest(items))
 
 
 def to_flat_state(state: Any) -> FlatState:
@@ -456,11 +461,9 @@ def replace_by_pure_dict(
 
     replace = replace_fn or replaced
     old = dict(to_flat_state(state))
-    by_text = {tuple(map(str, path)): path for path in old}
     new = {}
     unknown = []
-    for path, value in to_flat_state(_levels(pure_dict)):
-        known = path if path in old else by_text.get(tuple(map(str, path)))
+    for path, known, value in Paths(old).leaves(pure_dict):
         if known is None:
             unknown.append(f"{path_text(path)} is not in the state")
         else:
@@ -573,6 +576,37 @@ def map_state(f: Callable[[Path, Any], Any], state: Any) -> State:
         )
     """
     return from_flat_state([(path, f(path, leaf)) for path, leaf in to_flat_state(state)])
+
+
+class Paths:
+    """The paths of a graph, addressed by integer and string spellings of a key alike."""
+
+    def __init__(self, paths: Iterable[Path]):
+        self._exact = set(paths)
+        self._spelled = {tuple(map(str, path)): path for path in self._exact}
+
+    def find(self, path: Path) -> Path | None:
+        """The path that is meant, if there is one."""
+        return path if path in self._exact else self._spelled.get(tuple(map(str, path)))
+
+    def leaves(self, state: Any) -> list[tuple[Path, Path | None, Any]]:
+        """(path, path that is meant, leaf) of a State, of nested mappings, or of a single leaf.
+
+        A mapping that stands at one of the paths is a leaf: the value of a Variable that holds a dict.
+        """
+        if isinstance(state, FlatState):
+            return [(path, self.find(path), leaf) for path, leaf in state]
+        out: list[tuple[Path, Path | None, Any]] = []
+        self._collect(state, (), out)
+        return out
+
+    def _collect(self, x: Any, path: Path, out: list[tuple[Path, Path | None, Any]]) -> None:
+        found = self.find(path)
+        if found is not None or not isinstance(x, Mapping):
+            out.append((path, found, _plain(_walk(_raw(x), (), [])) if isinstance(x, State) else x))
+            return
+        for key, value in (_raw(x) if isinstance(x, State) else x).items():
+            self._collect(value, (*path, key), out)
 
 
 def fresh_leaf(x: Any) -> Any:

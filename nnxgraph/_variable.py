@@ -10,9 +10,9 @@ in each lifted function that runs.
 
 from __future__ import annotations
 
+import builtins
 import copy
 import threading
-import builtins
 import weakref
 from collections.abc import Callable, Mapping
 from typing import Any, ClassVar, Generic, TypeVar
@@ -588,8 +588,7 @@ def _unpack_key(data: Any, impl: str) -> Any:
 
 
 def _picklable(value: Any) -> Any:
-    is_key = isinstance(value, jax.Array) and jnp.issubdtype(value.dtype, jax.dtypes.prng_key)
-    return PackedKey(value) if is_key else value
+    return PackedKey(value) if isinstance(value, jax.Array) and is_key(value) else value
 
 
 def _canonical(metadata: Mapping[str, Any]) -> dict[str, Any]:
@@ -613,6 +612,11 @@ def _shown(x: Any) -> str:
 def copy_array(x: Any) -> Any:
     """An array in a buffer of its own; any other leaf as it is."""
     return x.copy() if _is_array(x) and hasattr(x, "copy") else x
+
+
+def is_key(x: Any) -> bool:
+    """Whether a value is an array of typed random keys."""
+    return hasattr(x, "dtype") and bool(jnp.issubdtype(x.dtype, jax.dtypes.prng_key))
 
 
 def _plain_index(index: Any) -> Any:
@@ -649,8 +653,7 @@ def _same_kind(variable: Variable[Any], now: Any, new: Any) -> Any:
     new = jnp.asarray(new)
     if new.dtype == now.dtype:
         return jnp.asarray(new, dtype=now.dtype)
-    keys = [jnp.issubdtype(x.dtype, jax.dtypes.prng_key) for x in (now, new)]
-    if any(keys) or _RANKS.get(_kind(new), 2) > _RANKS.get(_kind(now), 2):
+    if is_key(now) or is_key(new) or _RANKS.get(_kind(new), 2) > _RANKS.get(_kind(now), 2):
         raise ValueMismatchError(
             variable._describe(), short(new), f"dtype {new.dtype} would be cut down to {now.dtype}"
         )

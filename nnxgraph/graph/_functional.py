@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from operator import is_not
 from typing import Any, TypeVar
 
 import jax
@@ -11,14 +12,22 @@ import numpy as np
 from .._filters import Filter, filters_to_predicates
 from .._frame import check_write
 from .._repr import path_text, short
-from .._settings import check_tree, current_mode
-from .._state import FlatState, State, fresh_leaf, states_by_filter, to_flat_state
+from .._state import Paths, fresh_leaf, states_by_filter
 from .._typing import Key, Path
-from .._variable import Variable
-from ..errors import NotANodeError, StateMismatchError
-from ._graphdef import Desc, GraphDef, record_leaves
-from ._registry import Kind, is_graph_value, is_node, kind_of, node_type
-from ._walk import Build, change_object, one_level
+from .._variable import Variable, VariableSpec, copy_array, is_key
+from ..errors import FixedContainerError, NotANodeError, StateMismatchError
+from ._graphdef import (
+    ROOT,
+    GraphDef,
+    count_leaves,
+    desc_children,
+    descriptions,
+    leaf_starts,
+    record_leaves,
+)
+from ._registry import node_type
+from ._traverse import check_sharing
+from ._walk import Build, change_object, in_place
 from ._walk import flatten as walk
 from ._walk import unflatten as build
 
@@ -36,21 +45,13 @@ def _leaf_objects(graphdef: GraphDef, leaves: list[Any], objects: list[Any]) -> 
     return out
 
 
-def _open(where: str, node: Any, graph: bool | None) -> tuple[GraphDef, list[tuple[Path, Any]]]:
-    """GraphDef and live leaves by path."""
+def _open(where: str, node: Any, graph: bool | None) -> tuple[GraphDef, list[Any], list[Any]]:
+    """GraphDef, leaves and objects of what a user gave."""
     graphdef, leaves, objects = walk(node)
-    if not current_mode(graph, None).sharing:
-        check_tree(where, duplicate_paths(graphdef))
+    check_sharing(where, graphdef, graph)
     if not objects and graphdef.root[0] == "static":
         raise NotANodeError(where, short(node))
-    return graphdef, _leaf_objects(graphdef, leaves, objects)
-
-
-def _states(where: str, items: list[tuple[Path, Any]], filters: Sequence[Filter], exhaustive: bool) -> Any:
-    """States of the filters; the leaf itself where the graph is a single Variable or array."""
-    if len(items) == 1 and items[0][0] == ():
-        return tuple(items[0][1] for _ in filters or (...,))
-    return states_by_filter(where, items, filters, exhaustive)
+    return graphdef, leaves, objects
 
 
 def split(node: Node, *filters: Filter, graph: bool | None = None) -> Any:
@@ -74,9 +75,9 @@ def split(node: Node, *filters: Filter, graph: bool | None = None) -> Any:
         >>> list(params), list(stats)
         (['scale', 'bias'], ['mean', 'var'])
     """
-    graphdef, items = _open("split", node, graph)
-    fresh = [(path, fresh_leaf(leaf)) for path, leaf in items]
-    return (graphdef, *_states("split", fresh, filters, exhaustive=True))
+    graphdef, leaves, objects = _open("split", node, graph)
+    fresh = [(path, fresh_leaf(leaf)) for path, leaf in _leaf_objects(graphdef, leaves, objects)]
+    return (graphdef, *states_by_filter("split", fresh, filters, exhaustive=True))
 
 
 def state(node: Node, *filters: Filter, graph: bool | None = None) -> Any:
@@ -96,9 +97,9 @@ def state(node: Node, *filters: Filter, graph: bool | None = None) -> Any:
         >>> best['kernel'].shape
         (2, 3)
     """
-    _, items = _open("state", node, graph)
+    items = _leaf_objects(*_open("state", node, graph))
     fresh = [(path, fresh_leaf(leaf)) for path, leaf in items]
-    states = _states("state", fresh, filters, exhaustive=False)
+    states = states_by_filter("state", fresh, filters, exhaustive=False)
     return states if len(filters) > 1 else states[0]
 
 
@@ -118,8 +119,8 @@ def variables(node: Node, *filters: Filter, graph: bool | None = None) -> Any:
         >>> nnx.variables(model)['kernel'] is model.kernel
         True
     """
-    _, items = _open("variables", node, graph)
-    states = _states("variables", items, filters, exhaustive=False)
+    items = _leaf_objects(*_open("variables", node, graph))
+    states = states_by_filter("variables", items, filters, exhaustive=False)
     return states if len(filters) > 1 else states[0]
 
 
@@ -142,30 +143,21 @@ def graphdef(node: Node, /, *, graph: bool | None = None) -> GraphDef:
 
 def flat_leaves(where: str, graphdef: GraphDef, states: Sequence[Any]) -> list[Any]:
     """The leaves that a GraphDef asks for, in its order, from States; later States win."""
-    given: dict[Path, Any] = {}
-    for s in states:
-        given.update(_items(s))
-    texts = {tuple(map(str, path)): path for path in given}
-    problems = []
+    known = Paths(path for path, _ in graphdef.leaf_paths)
+    given = [found for s in states for found in known.leaves(s)]
+    by_path = {path: leaf for _, path, leaf in given if path is not None}
     leaves: list[Any] = [None] * len(graphdef.leaf_paths)
+    problems = []
     for path, i in graphdef.leaf_paths:
-        found = path if path in given else texts.get(tuple(map(str, path)))
-        if found is None:
-            problems.append(f"{path_text(path) or 'the value'} is missing")
+        if path in by_path:
+            leaves[i] = by_path[path]
         else:
-            leaves[i] = given.pop(found)
-    problems += [f"{path_text(path)} is not in the graph" for path in given]
+            problems.append(f"{path_text(path) or 'the value'} is missing")
+    problems += [f"{path_text(p) or 'a value'} is not in the graph" for p, path, _ in given if path is None]
     if problems:
         advice = "Expected one leaf for each path. Write merge(graphdef, state, other_state) to join parts."
         raise StateMismatchError(where, tuple(problems), advice)
     return leaves
-
-
-def _items(s: Any) -> list[tuple[Path, Any]]:
-    """(path, leaf) pairs of a State, a FlatState, a mapping, or a single leaf."""
-    if isinstance(s, FlatState):
-        return list(s)
-    return list(to_flat_state(s)) if isinstance(s, (State, Mapping)) else [((), s)]
 
 
 def merge(
@@ -199,30 +191,23 @@ def merge(
     leaves = flat_leaves("merge", gd, states)
     values = [x.get_raw_value() if isinstance(x, Variable) else x for x in leaves]
     if copy:
-        values = [jax.tree.map(lambda a: a.copy() if hasattr(a, "copy") else a, v) for v in values]
-    root, objects = build(gd, values)
-    _take_metadata(gd, leaves, objects)
-    return root if recreate_variables else _with_variables(gd, leaves)
+        values = [jax.tree.map(copy_array, v) for v in values]
+    given = {k: x for k, x in enumerate(leaves) if isinstance(x, Variable)}
+    objects = {i: given[k] for i, k in enumerate(leaf_starts(gd)) if k in given and _holds(gd, i)}
+    specs = {i: x._spec for i, x in objects.items()}
+    return build(_with_specs(gd, specs), values, {} if recreate_variables else objects)[0]
 
 
-def _take_metadata(gd: GraphDef, leaves: list[Any], objects: list[Any]) -> None:
-    """The spec of a Variable in a State wins over the one in the GraphDef."""
-    holders = dict(zip(gd.paths, objects, strict=True))
-    for path, i in gd.leaf_paths:
-        given, made = leaves[i], holders.get(path)
-        if isinstance(given, Variable) and isinstance(made, Variable) and given._spec is not made._spec:
-            made.__class__ = given._spec.kind
-            made.set_metadata(dict(given._metadata))
+def _holds(gd: GraphDef, i: int) -> bool:
+    """Whether an object is a Variable, which holds the leaf that its record starts with."""
+    return gd.records[i][0] == "variable"
 
 
-def _with_variables(gd: GraphDef, leaves: list[Any]) -> Any:
-    """The object of a GraphDef around the given Variables themselves."""
-    root, objects = build(gd, [None] * len(leaves))
-    holders = dict(zip(gd.paths, objects, strict=True))
-    swap = {
-        id(holders[path]): leaves[i] for path, i in gd.leaf_paths if isinstance(holders.get(path), Variable)
-    }
-    return recursive_map(lambda path, x: swap.get(id(x), x), root)
+def _with_specs(gd: GraphDef, specs: Mapping[int, VariableSpec]) -> GraphDef:
+    """The same graph with other kinds or metadata of Variables, by number."""
+    pairs = enumerate(gd.records)
+    records = tuple(("variable", specs[i]) if i in specs else record for i, record in pairs)
+    return gd if records == gd.records else GraphDef(gd.root, records)
 
 
 def update(node: Node, state: Any, /, *states: Any, strict: bool = True) -> None:
@@ -248,22 +233,23 @@ def update(node: Node, state: Any, /, *states: Any, strict: bool = True) -> None
     """
     gd, leaves, objects = walk(node)
     holders = dict(zip(gd.paths, objects, strict=True))
-    places = {path: (i, holders.get(path)) for path, i in gd.leaf_paths}
-    texts = {tuple(map(str, path)): path for path in places}
-    new: dict[Path, Any] = {}
+    numbers = dict(gd.leaf_paths)
+    known = Paths(numbers)
+    new: dict[int, tuple[Any, Any]] = {}
     problems = []
-    for given, value in (pair for s in (state, *states) for pair in _items(s)):
-        found = given if given in places else texts.get(tuple(map(str, given)))
+    for path, found, value in (leaf for s in (state, *states) for leaf in known.leaves(s)):
         if found is None:
-            problems += [f"{path_text(given) or 'the value'} is not in the object"] if strict else []
-        else:
-            i, holder = places[found]
-            problems += _misfit(found, holder, leaves[i], value) if strict else []
-            new[found] = value
+            problems += [f"{path_text(path) or 'the value'} is not in the object"] if strict else []
+            continue
+        i, holder = numbers[found], holders.get(found)
+        problems += _misfit(found, holder, leaves[i], value) if strict else []
+        if i < count_leaves(gd.root) and type(node) not in (list, dict):
+            problems.append(f"{path_text(found) or 'the value'} is a plain array outside of any object")
+        new[i] = (holder, value)
     if problems:
         advice = "Write update(..., strict=False) to accept other shapes and to skip unknown paths."
         raise StateMismatchError("update", tuple(problems), advice)
-    _write_all(gd, leaves, objects, {places[path][0]: (places[path][1], v) for path, v in new.items()})
+    _write_all(node, gd, leaves, objects, new)
 
 
 def _misfit(path: Path, holder: Any, old: Any, new: Any) -> list[str]:
@@ -272,13 +258,24 @@ def _misfit(path: Path, holder: Any, old: Any, new: Any) -> list[str]:
     if isinstance(holder, Variable) and isinstance(new, Variable) and type(holder) is not type(new):
         return [f"{where} is a {type(holder).__name__}, found a {type(new).__name__}"]
     value = new.get_raw_value() if isinstance(new, Variable) else new
-    if hasattr(old, "shape") and np.shape(value) != np.shape(old):
+    if hasattr(old, "shape") and not _same_form(old, value):
         return [f"{where} is {short(old)}, found {short(value)}"]
     return []
 
 
+def _same_form(old: Any, new: Any) -> bool:
+    """Whether a value is an array (or number) of the same shape, and a random key where there was one."""
+    if not (hasattr(new, "shape") or isinstance(new, (bool, int, float, complex))):
+        return False
+    return bool(np.shape(new) == np.shape(old)) and is_key(new) == is_key(old)
+
+
 def _write_all(
-    gd: GraphDef, leaves: list[Any], objects: list[Any], new: Mapping[int, tuple[Any, Any]]
+    node: Node,
+    gd: GraphDef,
+    leaves: list[Any],
+    objects: list[Any],
+    new: Mapping[int, tuple[Any, Any]],
 ) -> None:
     """Write leaves by number: into their Variables, and into the objects that hold raw arrays."""
     values = {i: v.get_raw_value() if isinstance(v, Variable) else v for i, (_, v) in new.items()}
@@ -292,21 +289,22 @@ def _write_all(
     raw = {i: values[i] for i, (h, _) in new.items() if not isinstance(h, Variable)}
     if raw:
         replace_raw_leaves(gd, leaves, objects, raw)
+    start = count_leaves(gd.root)
+    if any(i < start for i in raw):
+        builder = Build(gd.records)
+        builder.objects = objects
+        in_place(node, builder.value(gd.root, iter([raw.get(i, leaves[i]) for i in range(start)])))
 
 
 def replace_raw_leaves(gd: GraphDef, leaves: list[Any], objects: list[Any], raw: Mapping[int, Any]) -> None:
     """Put new arrays, by number of their leaf, where objects hold plain ones."""
     merged = [raw.get(i, leaf) for i, leaf in enumerate(leaves)]
-    start = len(leaves) - sum(record_leaves(r) for r in gd.records)
     builder = Build(gd.records)
-    builder.objects = list(objects)
-    for x, record in zip(objects, gd.records, strict=True):
+    builder.objects = objects
+    for x, record, start in zip(objects, gd.records, leaf_starts(gd), strict=True):
         end = start + record_leaves(record)
         if record[0] == "object" and any(i in raw for i in range(start, end)):
             change_object(x, record, builder.attributes(record, iter(merged[start:end])))
-        start = end
-
-    return record_leaves(record)
 
 
 def clone(node: N, variables: bool = True, *, arrays: bool = False, graph: bool | None = None) -> N:
@@ -326,17 +324,11 @@ def clone(node: N, variables: bool = True, *, arrays: bool = False, graph: bool 
         >>> nnx.clone(model).kernel is model.kernel
         False
     """
-    gd, *_ = _open("clone", node, graph)
-    _, leaves, objects = walk(node)
-    if not variables:
-        kept = _leaf_objects(gd, leaves, objects)
-        ordered: list[Any] = [None] * len(kept)
-        for (_, holder), (_, i) in zip(kept, gd.leaf_paths, strict=True):
-            ordered[i] = holder
-        return _with_variables(gd, ordered)  # type: ignore[no-any-return]  # the same structure
+    gd, leaves, objects = _open("clone", node, graph)
     if arrays:
-        leaves = [jax.tree.map(lambda a: a.copy() if hasattr(a, "copy") else a, v) for v in leaves]
-    return build(gd, leaves)[0]  # type: ignore[no-any-return]  # the same structure
+        leaves = [jax.tree.map(copy_array, v) for v in leaves]
+    kept = {} if variables else {i: x for i, x in enumerate(objects) if isinstance(x, Variable)}
+    return build(gd, leaves, kept)[0]  # type: ignore[no-any-return]  # the same structure
 
 
 def pop(node: Node, *filters: Filter) -> Any:
@@ -369,6 +361,9 @@ def pop(node: Node, *filters: Filter) -> Any:
     items = [(p, v) for p, v in _leaf_objects(gd, leaves, objects) if isinstance(v, Variable)]
     taken = [(p, v) for p, v in items if any(f(p, v) for f in predicates)]
     doomed = {id(v) for _, v in taken}
+    _check_removable(gd, objects, doomed)
+    states = states_by_filter("pop", [(p, fresh_leaf(v)) for p, v in taken], filters, exhaustive=True)
+    _without(node, doomed)
     for x, record in zip(objects, gd.records, strict=True):
         if record[0] == "object":
             ways = node_type(type(x))
@@ -376,8 +371,19 @@ def pop(node: Node, *filters: Filter) -> Any:
             new = {k: _without(v, doomed) for k, v in old.items() if id(v) not in doomed}
             if len(new) != len(old) or any(new[k] is not old[k] for k in new):
                 ways.replace(x, new, ways.marks(x))
-    states = states_by_filter("pop", [(p, fresh_leaf(v)) for p, v in taken], filters, exhaustive=True)
     return states if len(filters) > 1 else states[0]
+
+
+def _check_removable(gd: GraphDef, objects: list[Any], doomed: set[int]) -> None:
+    """Refuse Variables in containers that cannot lose an entry."""
+    for path, desc, owner in descriptions(gd):
+        if desc[0] != "container" or desc[1].cls in (list, dict):
+            continue
+        if desc[1].cls is tuple and owner != ROOT:
+            continue
+        for key, child in desc_children(desc):
+            if child[0] == "node" and id(objects[child[1]]) in doomed:
+                raise FixedContainerError(path_text((*path, key)), desc[1].cls.__name__)
 
 
 def _without(x: Any, doomed: set[int]) -> Any:
@@ -389,161 +395,10 @@ def _without(x: Any, doomed: set[int]) -> Any:
             x[k] = _without(v, doomed)
     elif type(x) is list:
         x[:] = [_without(v, doomed) for v in x if id(v) not in doomed]
-    elif type(x) is tuple and any(id(v) in doomed for v in x):
-        return tuple(_without(v, doomed) for v in x if id(v) not in doomed)
+    elif type(x) is tuple:
+        kept = tuple(_without(v, doomed) for v in x if id(v) not in doomed)
+        return kept if len(kept) < len(x) or any(map(is_not, kept, x)) else x
     return x
-
-
-def children(x: Any) -> list[tuple[Key, Any]]:
-    """The keys and values right below a node or container; nothing for a leaf or a static value."""
-    kind = kind_of(x)
-    if kind is Kind.NODE:
-        return list(node_type(type(x)).attributes(x).items())
-    if kind is Kind.DICT:
-        return list(x.items())
-    if kind is Kind.LIST or kind is Kind.TUPLE:
-        return list(enumerate(x))
-    level = one_level(x) if kind is Kind.OTHER else None
-    return list(zip(level[1], level[0], strict=True)) if level is not None else []
-
-
-def iter_graph(node: Any, /, *, graph: bool | None = None) -> Iterator[tuple[Path, Any]]:
-    """Every value of a graph with its path, children before their parents.
-
-    Args:
-        node: The object.
-        graph: False to refuse shared Variables.
-
-    Returns:
-        An iterator of (path, value). Each object and Variable comes once, with its first path.
-
-    Example:
-        >>> model = nnx.Linear(2, 3, rngs=nnx.Rngs(0))
-        >>> [path for path, x in nnx.iter_graph(model) if isinstance(x, nnx.Param)]
-        [('kernel',), ('bias',)]
-    """
-    if not current_mode(graph, None).sharing:
-        _open("iter_graph", node, graph)
-    return _iterate(node, (), set())
-
-
-def _iterate(x: Any, path: Path, seen: set[int]) -> Iterator[tuple[Path, Any]]:
-    if is_graph_value(x):
-        if id(x) in seen:
-            return
-        seen.add(id(x))
-    if not isinstance(x, Variable):
-        for key, child in children(x):
-            yield from _iterate(child, (*path, key), seen)
-    yield path, x
-
-
-def iter_children(node: Any, /, *, graph: bool | None = None) -> Iterator[tuple[Key, Any]]:
-    """The objects right below an object, with the names of the attributes that hold them.
-
-    Args:
-        node: The object.
-        graph: False to refuse shared Variables.
-
-    Returns:
-        An iterator of (name, object).
-
-    Example:
-        >>> model = nnx.Sequential(nnx.Linear(2, 3, rngs=nnx.Rngs(0)), nnx.relu)
-        >>> [type(child).__name__ for _, child in nnx.iter_children(model)]
-        ['List']
-    """
-    return ((key, child) for key, child in children(node) if is_node(child))
-
-
-def duplicate_paths(gd: GraphDef) -> list[list[Path]]:
-    """All paths of each object that is reached by more than one, read off the description."""
-    paths: dict[int, list[Path]] = {}
-
-    def visit(desc: Desc, path: Path) -> None:
-        if desc[0] == "node":
-            paths.setdefault(desc[1], []).append(path)
-            if len(paths[desc[1]]) == 1 and gd.records[desc[1]][0] == "object":
-                _, _, names, below, _ = gd.records[desc[1]]
-                for name, child in zip(names, below, strict=True):
-                    visit(child, (*path, name))
-        elif desc[0] == "container":
-            for key, child in zip(desc[1].keys, desc[2], strict=True):
-                visit(child, (*path, key))
-
-    visit(gd.root, ())
-    return [found for found in paths.values() if len(found) > 1]
-
-
-def find_duplicates(node: Any, /, *, only: Filter = ...) -> list[list[Path]]:
-    """The paths of every object and Variable that is reached by more than one path.
-
-    Args:
-        node: The object.
-        only: Which objects and Variables to report.
-
-    Returns:
-        A list with the list of paths of each. What lies below a shared object is not listed again.
-
-    Example:
-        >>> class Tied(nnx.Module):
-        ...     def __init__(self):
-        ...         self.a = nnx.Param(jnp.ones(2))
-        ...         self.b = self.a
-        >>> nnx.find_duplicates(Tied())
-        [[('a',), ('b',)]]
-    """
-    gd, _, objects = walk(node)
-    predicate = filters_to_predicates((only,))[0]
-    by_first = dict(zip(gd.paths, objects, strict=True))
-    return [found for found in duplicate_paths(gd) if predicate(found[0], by_first[found[0]])]
-
-
-def recursive_map(f: Callable[[Path, Any], Any], node: Any, /, *, graph: bool | None = None) -> Any:
-    """Rebuild a graph with `f(path, value)` at every value, children before parents.
-
-    Args:
-        f: The function; called once for each object.
-        node: The object; it is not changed.
-        graph: False to refuse shared Variables.
-
-    Returns:
-        The new graph.
-
-    Example:
-        >>> model = nnx.Linear(2, 3, rngs=nnx.Rngs(0))
-        >>> twin = nnx.recursive_map(lambda path, x: None if path == ('bias',) else x, model)
-        >>> twin.bias is None
-        True
-    """
-    if not current_mode(graph, None).sharing:
-        _open("recursive_map", node, graph)
-    return _rebuild(f, node, (), {})
-
-
-def _rebuild(f: Callable[[Path, Any], Any], x: Any, path: Path, done: dict[int, Any]) -> Any:
-    if id(x) in done:
-        return done[id(x)]
-    kind = kind_of(x)
-    if kind is Kind.NODE:
-        ways = node_type(type(x))
-        twin = done[id(x)] = ways.create(type(x))
-        below = {k: _rebuild(f, v, (*path, k), done) for k, v in ways.attributes(x).items()}
-        ways.replace(twin, below, dict(ways.marks(x)))
-        done[id(x)] = f(path, twin)
-        return done[id(x)]
-    if kind is Kind.VARIABLE:
-        done[id(x)] = f(path, x)
-        return done[id(x)]
-    if kind is Kind.DICT:
-        return f(path, {k: _rebuild(f, v, (*path, k), done) for k, v in x.items()})
-    if kind is Kind.LIST or kind is Kind.TUPLE:
-        return f(path, type(x)([_rebuild(f, v, (*path, i), done) for i, v in enumerate(x)]))
-    level = one_level(x) if kind is Kind.OTHER else None
-    if level is not None:
-        below_list = [_rebuild(f, v, (*path, k), done) for v, k in zip(level[0], level[1], strict=True)]
-        x = jax.tree_util.tree_unflatten(level[2], below_list)
-    return f(path, x)
 
 
 def call(graphdef_state: tuple[GraphDef, Any], /) -> Any:

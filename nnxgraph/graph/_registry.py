@@ -15,6 +15,7 @@ import numpy as np
 
 from .._static import Static
 from .._variable import Variable
+from ..errors import SlotsError
 
 
 class Kind(enum.Enum):
@@ -103,8 +104,12 @@ def node_type(cls: type) -> NodeType:
     """How objects of a class open and close."""
     found = _node_types.get(cls)
     if found is None:
-        found = next(_node_types[base] for base in cls.__mro__ if base in _node_types)
-        _node_types[cls] = found
+        base = next(base for base in cls.__mro__ if base in _node_types)
+        for below in cls.__mro__[: cls.__mro__.index(base)]:
+            slots = below.__dict__.get("__slots__", ())
+            if slots and below is not base:
+                raise SlotsError(below.__name__, (slots,) if isinstance(slots, str) else tuple(slots))
+        found = _node_types[cls] = _node_types[base]
     return found
 
 

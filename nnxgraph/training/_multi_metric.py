@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from .._repr import short
 from .._variable import Variable
 from ..errors import MetricArgumentError, MetricNameError
-from ..graph._functional import iter_graph
+from ..graph._traverse import iter_graph
 from ._metrics import Keywords, Metric
 
 
