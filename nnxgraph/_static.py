@@ -19,6 +19,7 @@ import dataclasses
 import dis
 import functools
 import types
+import weakref
 from collections.abc import Callable, Hashable
 from typing import Any
 
@@ -233,3 +234,20 @@ class Static:
 
     def __reduce__(self) -> tuple[Any, ...]:
         return (Static, (self.value,))
+
+
+_functions: weakref.WeakKeyDictionary[types.FunctionType, Static] = weakref.WeakKeyDictionary()
+_small_static = functools.lru_cache(maxsize=4096, typed=True)(Static)
+
+
+def static_of(value: Any) -> Static:
+    """The Static of a value; kept where its key cannot change: numbers, strings, closed functions."""
+    t = type(value)
+    if t in _PLAIN:
+        return _small_static(value)
+    if t is types.FunctionType and value.__closure__ is None and not value.__dict__:
+        known = _functions.get(value)
+        if known is None:
+            known = _functions[value] = Static(value)
+        return known
+    return Static(value)

@@ -200,7 +200,7 @@ def merge(
 
 def _holds(gd: GraphDef, i: int) -> bool:
     """Whether an object is a Variable, which holds the leaf that its record starts with."""
-    return gd.records[i][0] == "variable"
+    return bool(gd.records[i][0] == "variable")
 
 
 def _with_specs(gd: GraphDef, specs: Mapping[int, VariableSpec]) -> GraphDef:

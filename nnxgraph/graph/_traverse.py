@@ -64,7 +64,8 @@ def _iterate(node: Any) -> Iterator[tuple[Path, Any]]:
     """Every value after those below it; the values that are entered stand on a stack."""
     seen: dict[int, Any] = {}  # objects; keeps what it names, so that no id is used twice
     nothing: Opened = frozenset()
-    stack = [((), node, *_enter((), node, seen, nothing))]
+    root: Path = ()
+    stack = [(root, node, *_enter(root, node, seen, nothing))]
     while stack:
         path, x, below, opened = stack[-1]
         step = next(below, None)

@@ -13,7 +13,7 @@ import jax
 from jax.tree_util import DictKey, FlattenedIndexKey, GetAttrKey, SequenceKey
 
 from .._repr import path_text
-from .._static import Static, is_mutable, static_key
+from .._static import Static, is_mutable, static_key, static_of
 from .._typing import Key, Path
 from .._variable import new_variable, set_spec
 from ..errors import CycleError, MisplacedMarkError
@@ -45,9 +45,11 @@ def one_level(x: Any) -> Level | None:
 def _plain_key(entry: Any) -> Key:
     """A JAX key as an entry of our paths."""
     if isinstance(entry, GetAttrKey):
-        return entry.name
+        name: Key = entry.name
+        return name
     if isinstance(entry, (DictKey, FlattenedIndexKey)):
-        return entry.key  # type: ignore[no-any-return]  # any hashable
+        key: Key = entry.key
+        return key
     return entry.idx if isinstance(entry, SequenceKey) else str(entry)
 
 
@@ -89,7 +91,7 @@ class Walk:
                 return self._container(x, level, leaves, inside, path)
         if kind is Kind.MISPLACED:
             raise MisplacedMarkError(path_text(path) or "the root", x.mark)
-        return ("static", Static(x))
+        return ("static", static_of(x))
 
     def _object(self, x: Any, path: Path) -> Desc:
         known = self.known.get(id(x))
@@ -130,7 +132,7 @@ class Walk:
 
     def _marked(self, x: Any, own: list[Any], mark: str | None, path: Path) -> Desc:
         if mark == "static":
-            return ("static", Static(x))
+            return ("static", static_of(x))
         if mark is not None:
             desc = self.visit(x, own, False, path)
             if desc[0] != "static":
