@@ -57,7 +57,7 @@ def real_between(layer: object, argument: str, value: Any, low: float, high: flo
     if not is_number and hasattr(value, "dtype") and getattr(value, "ndim", None) == 0:
         return value
     if not is_number or not low <= value <= high:
-        bound = f"a number of at least {low:g}" if high == math.inf else f"in [{low:g}, {high:g}]"
+        bound = f"a number of at least {low:g}" if high == math.inf else f"a number in [{low:g}, {high:g}]"
         raise LayerOptionError(name_of(layer), argument, repr(value), bound)
     return value
 
