@@ -503,17 +503,17 @@ class AxisSizeError(NnxError, ValueError):
 
 
 class LaneWriteError(NnxError, ValueError):
-    """A value that differs from lane to lane is written to a Variable that all lanes share."""
+    """A value that differs from lane to lane goes where all lanes share one."""
 
-    def __init__(self, transform: str, variables: tuple[str, ...]):
-        super().__init__(transform, variables)
+    def __init__(self, transform: str, receiver: str):
+        super().__init__(transform, receiver)
 
     def text(self) -> str:
-        transform, variables = self.args
+        transform, receiver = self.args
         return (
-            f"nnx.{transform}: a value that differs from lane to lane was written to Variables that all "
-            f"lanes share:{_listed(variables)}\nExpected one value for all. Give the Variable an axis "
-            f"(in_axes=nnx.StateAxes({{nnx.BatchStat: 0, ...: None}})), or reduce the value over the lanes first."
+            f"nnx.{transform}: a value that differs from lane to lane goes to what all lanes share: {receiver}. "
+            f"Expected one value for all. Give it an axis, as in "
+            f"in_axes=nnx.StateAxes({{nnx.BatchStat: 0, ...: None}}), or reduce it over the lanes first."
         )
 
 

@@ -75,8 +75,15 @@ class Change:
 class Call:
     """What one call of a transform that is not cached knows of captured Variables."""
 
+    crossing: Crossing
     given: tuple[Variable[Any], ...] = ()  # passed in, and kept in place
     written: list[Variable[Any]] = dataclasses.field(default_factory=list)  # written without being given
+    where: dict[int, Path] = dataclasses.field(default_factory=dict)  # paths of leaves behind the written
+
+    def twins(self, inside: Sequence[Any]) -> dict[Variable[Any], Variable[Any]]:
+        """The Variables built inside, by the caller's Variables that they stand for."""
+        pairs = zip(self.crossing.objects, inside, strict=True)
+        return {x: twin for x, twin in pairs if isinstance(x, Variable) and x is not twin}
 
 
 @dataclasses.dataclass
@@ -163,11 +170,11 @@ class Boundary:
     ) -> Crossing:
         """(1) Take the arguments apart."""
         walk = Walk()
-        root = walk.root((given, bound, args, kwargs))
+        root = walk.roots((given, bound), (args, kwargs))
         graphdef = GraphDef(root, tuple(walk.records))
-        if not self.mode.sharing:
-            check_tree(f"nnx.{self.name}", [[p[1:] for p in d] for d in duplicate_paths(graphdef)])
         named = Names(self.name, self.parameter, names)
+        if not self.mode.sharing:
+            check_tree(f"nnx.{self.name}", duplicate_paths(graphdef), named.argument)
         resolver = self._resolve(graphdef, walk.objects, named)
         leaves = walk.all_leaves()
         layout = Layout(graphdef, tuple(resolver.lane_of))
@@ -201,9 +208,10 @@ class Boundary:
             with Frame(self.name) as frame:
                 inside, (_, bound, args, kwargs) = self._enter(layout, lanes, frame, call)
                 head, out = self.head(f(*bound, *args, **kwargs))
+                packed = self._leave(inside, out, frame, call)
                 if call is None and frame.late:
                     self._refuse_captured(f, frame)
-                return head, self._leave(inside, out, frame, call)
+                return head, packed
 
         return functools.wraps(f, updated=())(pure)
 
@@ -222,6 +230,7 @@ class Boundary:
             frame.bind(variable, value)
         build.make_objects(iter(leaves[start + len(given) :]))
         root = build.value(layout.graphdef.root, iter(leaves[:start]))
+        frame.twins = call.twins(build.objects) if call is not None else {}
         self._name_axes(build.objects, leaf_starts(layout.graphdef), layout.lane_of, NamedAxis.enter)
         flat = {k: jax.tree.flatten(v) for k, v in enumerate(leaves) if not hasattr(v, "shape")}
         return _Inside(layout, build.objects, leaves, flat), root
@@ -252,12 +261,14 @@ class Boundary:
         if call is not None:
             call.written = late
         change_leaves = [*edit_leaves, *walk.all_leaves()]
-        lane_of, starts = self._lanes_of_change(inside, walk, edits, root, len(edit_leaves))
-        self._name_axes(walk.objects, starts, lane_of, NamedAxis.leave)
+        resolver = self._lanes_of_change(inside, walk, edits, root, len(edit_leaves))
+        if call is not None:
+            call.where = resolver.where
+        self._name_axes(walk.objects, resolver.starts, resolver.lane_of, NamedAxis.leave)
         if self.axes is not None:  # new Variables have got the axis since they were described
             walk.records = [walk.record(x, kind_of(x), []) for x in walk.objects]
         lanes = [inside.layout.lane_of[k] for k in written]
-        lanes += [*lane_of, *[self.lanes.index(self.captured)] * len(late)]
+        lanes += [*resolver.lane_of, *[self.lanes.index(self.captured)] * len(late)]
         leaves = [*values, *change_leaves, *(v.get_raw_value() for v in late)]
         change = Change(tuple(written), tuple(edits), root, tuple(walk.records), len(late), tuple(lanes))
         return change, spread(leaves, lanes, len(self.lanes))
@@ -292,8 +303,8 @@ class Boundary:
         edits: list[tuple[int, Desc]],
         root: Desc,
         edit_count: int,
-    ) -> tuple[list[int], list[int]]:
-        """The lanes of the leaves of edits, of the result, and of new objects; where each object's begin."""
+    ) -> Resolver:
+        """The lanes of the leaves of edits, of the result, and of new objects."""
         first = edit_count + count_leaves(root)
         names = Names(self.name, self.result_parameter)
         resolver = Resolver(names, self.lanes, walk.records, walk.objects, first)
@@ -312,7 +323,7 @@ class Boundary:
             raise InputReturnedError(self.name, names.text(known[0][1]))
         if known and self.checks_results:
             self._check_returned(inside, known, names)
-        return resolver.lane_of, resolver.starts
+        return resolver
 
     def _check_returned(self, inside: _Inside, known: list[tuple[int, Path]], names: Names) -> None:
         """Refuse an input that is returned in another lane than it came in."""
@@ -398,8 +409,7 @@ def _known_in(desc: Desc, path: Path) -> Iterator[tuple[int, Path]]:
 def leaf_text(crossing: Crossing, k: int) -> str:
     """The k-th input leaf as the user would write it."""
     path = next(p for p, number in crossing.layout.graphdef.leaf_paths if number == k)
-    parts: Any = ("captured", "self", 0, 1)
-    return crossing.names.text((parts[path[0]], *path[1:]))
+    return crossing.names.argument(path)
 
 
 def variable_of(crossing: Crossing, k: int) -> Variable[Any] | None:

@@ -141,6 +141,7 @@ class _Compiled:
         self.mode = mode
         self.static: tuple[tuple[int, ...], tuple[str, ...]] = ((), ())
         self.donated: tuple[tuple[int, ...], tuple[str, ...]] = ((), ())
+        self.names = argument_names(f, len(bound))
         self.variants: dict[Any, tuple[Boundary, Callable[..., Any]]] = {}
 
     def __call__(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -154,8 +155,7 @@ class _Compiled:
         if static_nums or self.static[1]:
             args = tuple(Static(a) if i in static_nums else a for i, a in enumerate(args))
             kwargs = {k: Static(v) if k in self.static[1] else v for k, v in kwargs.items()}
-        names = argument_names(self.f, len(args), len(self.bound))
-        crossing = boundary.split(args, kwargs, self.bound, names=names)
+        crossing = boundary.split(args, kwargs, self.bound, names=self.names)
         _check_donation(boundary, crossing)
         _, packed = compiled(crossing.layout, *crossing.lanes)
         return boundary.merge(packed, crossing)
@@ -248,6 +248,7 @@ def remat(
         [1.0, 1.0, 1.0]
     """
     inner, bound = unbind(f)
+    names = argument_names(inner, len(bound))
     static = as_tuple(static_argnums)
 
     @functools.wraps(f, updated=())
@@ -256,9 +257,8 @@ def remat(
         args = tuple(Static(a) if i in chosen else a for i, a in enumerate(args))
         prefix = tuple(STATIC if i in chosen else None for i in range(len(args)))
         boundary = Boundary("remat", (None,), prefix, mode=current_mode(graph, graph_updates))
-        names = argument_names(inner, len(args), len(bound))
         crossing = boundary.split(args, kwargs, bound, names=names)
-        call = Call()
+        call = Call(crossing)
         # one function a call: jax.checkpoint caches by function, and this one may capture outer values
         lifted = jax.checkpoint(boundary.purify(inner, call), prevent_cse=prevent_cse, policy=policy)
         _, packed = lifted(crossing.layout, crossing.lanes)
@@ -293,9 +293,9 @@ def eval_shape(
     """
     inner, bound = unbind(f)
     boundary = Boundary("eval_shape", (None,), fresh=True, mode=current_mode(graph, None))
-    names = argument_names(inner, len(args), len(bound))
+    names = argument_names(inner, len(bound))
     crossing = boundary.split(args, kwargs, bound, names=names)
-    call = Call()
+    call = Call(crossing)
     _, packed = jax.eval_shape(boundary.purify(inner, call), crossing.layout, crossing.lanes)
     call.written = []
     return boundary.merge(packed, crossing, call)

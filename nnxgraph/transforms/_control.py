@@ -123,7 +123,7 @@ def _branch(
     for label, f in zip(labels, branches, strict=True):
         if not callable(f):
             raise PredicateError(boundary.name, label, short(f), "a function of the operands")
-    names = argument_names(branches[-1], len(operands), 0)
+    names = argument_names(branches[-1])
     crossing, replays = _trace_branches(boundary, branches, operands, names)
     _check_branches(boundary, crossing, labels, replays)
     written = sorted(set().union(*(r.change.written for r in replays)))
@@ -157,7 +157,7 @@ def _trace_branches(
         replays = []
         late: dict[int, Variable[Any]] = {}
         for f in branches:
-            call = Call(given)
+            call = Call(crossing, given)
             replays.append(Replay(boundary.purify(f, call), crossing.layout, (crossing.leaves,)))
             late |= {id(v): v for v in call.written}
         if not late:
@@ -245,11 +245,11 @@ def while_loop(
         6
     """
     boundary = _boundary("while_loop", graph, graph_updates, head=_one)
-    names = argument_names(body_fun, 1, 0)
+    names = argument_names(body_fun)
     loop = trace_loop(boundary, body_fun, (init_val,), 0, names)
     test = dataclasses.replace(boundary, head=_predicate)
     given = tuple(v for v in loop.crossing.objects[: len(loop.crossing.layout.graphdef.root[2][0][2])])
-    call = Call(given)
+    call = Call(loop.crossing, given)
     replay = Replay(test.purify(cond_fun, call), loop.crossing.layout, (loop.leaves,))
     if call.written or replay.change.written or replay.change.edits:
         raise PredicateError("while_loop", "cond_fun", "a function that writes", "one that only reads")
@@ -311,7 +311,7 @@ def fori_loop(
         if not jnp.issubdtype(x.dtype, jnp.integer):
             raise PredicateError("fori_loop", name, short(x), "an integer scalar")
     boundary = _boundary("fori_loop", graph, graph_updates, head=_one)
-    names = argument_names(body_fun, 2, 0)[1:]
+    names = argument_names(body_fun, 1)
     index = shape_struct((), jnp.promote_types(*(x.dtype for x in bounds)))
     loop = trace_loop(boundary, body_fun, (init_val,), 0, names, extras=(index,))
 

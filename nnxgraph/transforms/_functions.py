@@ -1,4 +1,4 @@
-"""The user's functions: how a transform decorates them, what is bound to them, what their arguments are called."""
+"""The user's functions: how a transform decorates them, what is bound to them, their arguments' names."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ R_co = TypeVar("R_co", covariant=True)
 
 
 class Keeping(Protocol[P]):
-    """A transform whose result has the type of the function: `lift(f, **options)`, `@lift`, `@lift(**options)`."""
+    """A transform whose result has the type of the function; a decorator too, bare and called."""
 
     @overload
     def __call__(self, f: F, /, *args: P.args, **kwargs: P.kwargs) -> F: ...
@@ -64,7 +64,7 @@ def returns(result: type[R_co]) -> Callable[[Callable[Concatenate[Any, P], Any]]
 
 
 def unbind(f: Callable[..., Any]) -> tuple[Callable[..., Any], tuple[Any, ...]]:
-    """A plain function and what is bound to it: the object of a method or call, the arguments of a partial."""
+    """A plain function and what is bound to it: the object of a method, the arguments of a partial."""
     if isinstance(f, types.MethodType) and is_graph_value(f.__self__):
         return f.__func__, (f.__self__,)
     if is_graph_value(f):
@@ -75,15 +75,14 @@ def unbind(f: Callable[..., Any]) -> tuple[Callable[..., Any], tuple[Any, ...]]:
     return f, ()
 
 
-def argument_names(f: Callable[..., Any], count: int, skip: int) -> tuple[str, ...]:
-    """The names of the first `count` positional arguments behind the bound ones; `args[i]` where unknown."""
+def argument_names(f: Callable[..., Any], skip: int = 0) -> tuple[str, ...]:
+    """The names of the positional parameters behind the first `skip`; none if there is no signature."""
     try:
         parameters = list(inspect.signature(f).parameters.values())[skip:]
     except (TypeError, ValueError):
-        parameters = []
+        return ()
     kinds = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
-    names = [p.name for p in parameters if p.kind in kinds]
-    return tuple(names[i] if i < len(names) else f"args[{i}]" for i in range(count))
+    return tuple(p.name for p in parameters if p.kind in kinds)
 
 
 def as_tuple(x: Any) -> tuple[Any, ...]:
@@ -98,15 +97,7 @@ def positions_and_names(
 ) -> tuple[tuple[int, ...], tuple[str, ...]]:
     """Arguments given by position or name, completed with each other through the signature, as JAX does."""
     nums, names = as_tuple(argnums), as_tuple(argnames)
-    try:
-        parameters = list(inspect.signature(f).parameters.values())[skip:]
-    except (TypeError, ValueError):
-        return nums, names
-    positional = [
-        p.name
-        for p in parameters
-        if p.kind in (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
-    ]
+    positional = argument_names(f, skip)
     if argnums is not None and argnames is None:
         names = tuple(positional[i] for i in nums if -len(positional) <= i < len(positional))
     elif argnames is not None and argnums is None:

@@ -192,6 +192,7 @@ def _differentiated(
     if reduce_axes:
         raise ValueError(f"nnx.{name}: reduce_axes={reduce_axes!r} is not supported, expected ().")
     inner, bound = unbind(f)
+    names = argument_names(inner, len(bound))
     wanted = tuple(argnums) if isinstance(argnums, (tuple, list)) else (argnums,)
     head = functools.partial(_head, name, has_aux, holomorphic)
 
@@ -209,9 +210,9 @@ def _differentiated(
             mode=current_mode(graph, graph_updates),
             parameter="argnums",
         )
-        crossing = boundary.split(args, kwargs, bound, names=argument_names(inner, len(args), len(bound)))
+        crossing = boundary.split(args, kwargs, bound, names=names)
         _check_leaves(name, crossing, holomorphic, allow_int)
-        call = Call()
+        call = Call(crossing)
         pure = boundary.purify(inner, call)
 
         def flat(diff: Any, rest: Any) -> Any:

@@ -177,18 +177,28 @@ class Names:
         self.parameter = parameter
         self.arguments = arguments
 
+    def argument(self, path: Path) -> str:
+        """A path of the arguments' GraphDef, as the user would write it."""
+        parts: Any = ("captured", "self", 0, 1)
+        return self.text((parts[path[0]], *path[1:]))
+
     def text(self, path: Path) -> str:
         """A path that starts with the part (0 args, 1 kwargs, or 'result'), as the user would write it."""
         if not path:
             return "the arguments"
         part, rest = path[0], path[1:]
-        if part == 0 and rest:
-            i: Any = rest[0]
+        if part in (0, 1) and not rest:
+            return f"the {'keyword' if part else 'positional'} arguments"
+        if part not in (0, 1, "self") or not rest:
+            return f"{part}{path_text(rest)}"
+        i: Any = rest[0]
+        if part == 0:
             name = self.arguments[i] if i < len(self.arguments) else f"args[{i}]"
-            return name + path_text(rest[1:])
-        if part == 1 and rest:
-            return f"{rest[0]}{path_text(rest[1:])}"
-        return f"{part}{path_text(rest)}"
+        elif part == "self":
+            name = "self" if i == 0 else f"bound[{i}]"
+        else:
+            name = i
+        return name + path_text(rest[1:])
 
 
 class Resolver:

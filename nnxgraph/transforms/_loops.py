@@ -101,7 +101,7 @@ def trace_loop(
         crossing = boundary.split(args, kwargs or {}, bound, given, names)
         leaves = crossing.leaves
         while True:
-            call = Call(given)
+            call = Call(crossing, given)
             lanes = spread(abstract(boundary, crossing, leaves), crossing.layout.lane_of, len(boundary.lanes))
             replay = Replay(_with_extras(boundary, body, call), crossing.layout, lanes, *extras)
             if call.written:

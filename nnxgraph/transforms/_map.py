@@ -15,7 +15,7 @@ from .._settings import current_mode
 from .._typing import MISSING
 from ..errors import AxisSizeError, LaneWriteError
 from ._axes import named_axis
-from ._boundary import Boundary, Call, Crossing, leaf_text, variable_of
+from ._boundary import Boundary, Call, Change, Crossing, gather, leaf_text, variable_of
 from ._functions import argument_names, keeps_type, unbind
 from ._lanes import collect_lanes
 
@@ -66,6 +66,7 @@ def vmap(
         (5, 3)
     """
     inner, bound = unbind(f)
+    names = argument_names(inner, len(bound))
     if type(in_axes) is list:
         in_axes = tuple(in_axes)
     lanes = tuple(collect_lanes(None, 0, in_axes, out_axes))
@@ -83,10 +84,10 @@ def vmap(
             axes=named_axis(transform_metadata),
             mode=current_mode(graph, graph_updates),
         )
-        crossing = boundary.split(args, kwargs, bound, names=argument_names(inner, len(args), len(bound)))
+        crossing = boundary.split(args, kwargs, bound, names=names)
         size = lane_count(boundary, crossing, axis_size)
-        call = Call()
-        pure = _checked(boundary, crossing, boundary.purify(inner, call))
+        call = Call(crossing)
+        pure = _checked(boundary, crossing, call, boundary.purify(inner, call))
         mapped = jax.vmap(
             pure, in_axes=(None, lanes), out_axes=(None, (None, lanes)), axis_size=size, **options
         )
@@ -123,22 +124,28 @@ def lane_count(boundary: Boundary, crossing: Crossing, wanted: int | None) -> in
     return wanted if wanted is not None else next(iter(sizes))
 
 
-def _checked(boundary: Boundary, crossing: Crossing, pure: Any) -> Any:
-    """The function with a clear error for a per-lane value in a Variable that lanes share."""
+def _checked(boundary: Boundary, crossing: Crossing, call: Call, pure: Any) -> Any:
+    """The function with a clear error for a value that differs by lane where one for all must leave."""
     shared = boundary.lanes.index(None)
 
     def checked(layout: Any, lanes: Any) -> Any:
         head, (change, out) = pure(layout, lanes)
-        values = iter(out[shared])
-        for number, lane in enumerate(change.lane_of):
-            if lane != shared:
-                continue
-            value = next(values)
-            if number < len(change.written) and any(map(_jax.differs_by_lane, jax.tree.leaves(value))):
-                k = change.written[number]
-                variable = variable_of(crossing, k)
-                text = f"{leaf_text(crossing, k)}: {variable._describe() if variable else short(value)}"
-                raise LaneWriteError(boundary.name, (text,))
+        for number, value in enumerate(gather(out, change.lane_of)):
+            if change.lane_of[number] == shared and any(map(_jax.differs_by_lane, jax.tree.leaves(value))):
+                raise LaneWriteError(boundary.name, _receiver(crossing, call, change, number))
         return head, (change, out)
 
     return checked
+
+
+def _receiver(crossing: Crossing, call: Call, change: Change, number: int) -> str:
+    """What would get a leaf of a change, in words."""
+    behind = number - len(change.written)
+    if behind < 0:
+        k = change.written[number]
+        variable = variable_of(crossing, k)
+        return f"{leaf_text(crossing, k)}: {variable._describe() if variable else 'an array'}"
+    if behind >= len(call.where):
+        return f"the captured {call.written[behind - len(call.where)]._describe()}"
+    path = call.where[behind]
+    return crossing.names.text(path) + (" with out_axes=None" if path[0] == "result" else "")

@@ -131,11 +131,10 @@ def _record_said(record: Desc) -> str:
 def edit_texts(crossing: Crossing, edits: Sequence[tuple[int, Desc]]) -> list[str]:
     """What changed about objects, attribute by attribute."""
     graphdef = crossing.layout.graphdef
-    parts: Any = ("captured", "self", 0, 1)
     texts = []
     for i, after in edits:
         path = graphdef.paths[i]
-        where = crossing.names.text((parts[path[0]], *path[1:]))
+        where = crossing.names.argument(path)
         before = graphdef.records[i]
         if before[0] == "variable":
             texts.append(f"{where} has other metadata")

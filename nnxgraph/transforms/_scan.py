@@ -184,7 +184,7 @@ def _run(
     length: int | None,
     options: dict[str, Any],
 ) -> Any:
-    names = argument_names(f, len(args), len(bound))
+    names = argument_names(f, len(bound))
     loop = trace_loop(boundary, f, args, axes.carry_in, names, bound, kwargs=kwargs, abstract=_slice_shapes)
     size = lane_count(boundary, loop.crossing, length)
     lane_of = loop.crossing.layout.lane_of
