@@ -11,12 +11,15 @@ from typing import NamedTuple
 
 import pytest
 
-from tests.source import PACKAGE, PACKAGE_FILES, module_name, name_of, parsed
+from tests.source import PACKAGE, PACKAGE_FILES, ROOT, module_name, name_of, parsed
 
 # A module or package directly under nnxgraph stands in one layer, with all that is in it.
 LAYERS = (
-    ("errors", "_typing", "_repr", "_settings", "_jax"),
-    ("_filters", "_static", "_frame", "_sharding", "_operators", "_variable", "_state"),
+    ("errors", "_typing", "_repr", "_settings", "_trees", "_jax"),
+    (
+        *("_filters", "filterlib", "_static", "_frame", "_sharding"),
+        *("_operators", "_spec", "_values", "_variable", "_state", "_state_functions"),
+    ),
     ("graph",),
     ("_pytree", "_module", "_containers", "_rngs", "_partitioning"),
     ("transforms",),
@@ -33,7 +36,10 @@ NEVER = (("training", "nn"),)
 USERS_OF_THE_FRONT = ("demo",)
 
 # The modules that users may name; all others are private, `_name.py`.
-PUBLIC = ("errors", "traversals", "compat", "nn.initializers", "training.metrics")
+PUBLIC = (
+    *("errors", "filterlib", "traversals", "compat"),
+    *("nn.initializers", "training.metrics"),
+)
 PUBLIC_PACKAGES = ("", "graph", "transforms", "nn", "training", "demo")
 
 # Names under these are JAX's own affair, and so is every `_name` of a package that we call.
@@ -135,6 +141,11 @@ def fault_of_import(importer: str, imported: str) -> str | None:
 def test_module_has_a_layer(path):
     part = part_of(module_name(path))
     assert part in LAYER, f"give {part} a layer, in LAYERS here and in CONTRIBUTING.rst"
+
+
+@pytest.mark.parametrize("name", [name for name in LAYER if name])
+def test_layer_is_in_the_contributors_table(name):
+    assert f"``{name}``" in (ROOT / "CONTRIBUTING.rst").read_text("utf-8")
 
 
 @of_files
