@@ -7,6 +7,9 @@ born under a raw JAX transform has a `RawFrame`, which knows that transform's tr
 
 Reads are always legal. A write is legal where the value can be handed back: in the trace of the frame that
 is running, or in the trace where the Variable was born.
+
+A Variable that is an argument and is captured too is one Variable for the function: inside, the one built
+from the argument is its *twin*, and stands for it.
 """
 
 from __future__ import annotations
@@ -25,7 +28,7 @@ if TYPE_CHECKING:
 class Frame:
     """What one lifted function sees of the Variables born outside it."""
 
-    __slots__ = ("__weakref__", "alive", "before", "late", "name", "now", "parent", "trace")
+    __slots__ = ("__weakref__", "alive", "before", "late", "name", "now", "parent", "trace", "twins")
 
     def __init__(self, name: str):
         self.name = name
@@ -34,6 +37,7 @@ class Frame:
         self.now: dict[Variable[Any], Any] = {}
         self.before: dict[Variable[Any], Any] = {}
         self.late: list[Variable[Any]] = []  # captured while running, in order of first use
+        self.twins: dict[Variable[Any], Variable[Any]] = {}  # of Variables that are arguments too
         self.alive = True
 
     def __enter__(self) -> Frame:
@@ -48,6 +52,7 @@ class Frame:
     ) -> None:
         thread.frame = self.parent
         self.alive = False
+        self.twins = {}
 
     def bind(self, variable: Variable[Any], value: Any) -> None:
         """Give a Variable born outside the value that it has inside."""
@@ -91,7 +96,16 @@ def _home(variable: Variable[Any]) -> Frame | None:
 
 def read(variable: Variable[Any]) -> Any:
     """The value of a Variable that was not born in the running frame."""
-    return _read(variable, thread.frame)
+    frame = thread.frame
+    return _read(_here(variable, frame), frame)
+
+
+def _here(variable: Variable[Any], frame: Frame | None) -> Variable[Any]:
+    """The Variable that stands for this one in a frame: its twin if it has one, or itself."""
+    if frame is None or frame is _home(variable):
+        return variable
+    outside = _here(variable, frame.parent)
+    return frame.twins.get(outside, outside)
 
 
 def _read(variable: Variable[Any], frame: Frame | None) -> Any:
@@ -131,6 +145,7 @@ def write(variable: Variable[Any], value: Any) -> None:
         variable._value = value
         return
     check_write(variable)
+    variable = _here(variable, frame)
     if _home(variable) is frame:
         variable._value = value
         return

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from types import TracebackType
 from typing import Any, ClassVar, NamedTuple
 
 from ._repr import path_text
+from ._typing import Path
 from .errors import SharedVariableError
 
 
@@ -88,8 +90,12 @@ def current_mode(graph: bool | None, graph_updates: bool | None) -> Mode:
     return Mode(sharing, sharing and structure)
 
 
-def check_tree(where: str, duplicates: list[Any]) -> None:
+def _at(path: Path) -> str:
+    return path_text(path) or "the root"
+
+
+def check_tree(where: str, duplicates: list[Any], text: Callable[[Path], str] = _at) -> None:
     """Refuse shared objects in tree mode."""
     if duplicates:
         first, second = duplicates[0][:2]
-        raise SharedVariableError(where, path_text(first) or "the root", path_text(second))
+        raise SharedVariableError(where, text(first), text(second))

@@ -13,9 +13,10 @@ import jax
 from jax.tree_util import DictKey, FlattenedIndexKey, GetAttrKey, SequenceKey
 
 from .._repr import path_text
+from .._spec import set_spec
 from .._static import Static, is_mutable, static_key, static_of
 from .._typing import Key, Path
-from .._variable import new_variable, set_spec
+from .._variable import new_variable
 from ..errors import CycleError, MisplacedMarkError
 from ._graphdef import LEAF, Desc, GraphDef, Shape, count_leaves
 from ._registry import Kind, kind_of, node_type
@@ -156,6 +157,13 @@ class Walk:
         desc = self.visit(x, self.root_leaves, False)
         self._describe_objects()
         return desc
+
+    def roots(self, inside: tuple[Any, ...], outside: tuple[Any, ...]) -> Desc:
+        """Describe two groups of values as one tuple; in the first, numbers are static as inside a node."""
+        groups = ((x, i < len(inside)) for i, x in enumerate((*inside, *outside)))
+        children = tuple([self.visit(x, self.root_leaves, static) for x, static in groups])
+        self._describe_objects()
+        return ("container", Shape(tuple, tuple(range(len(children)))), children)
 
     def all_leaves(self) -> list[Any]:
         """The leaves in the order of a GraphDef: of the root, then of each object."""
