@@ -86,7 +86,7 @@ class List(Module, MutableSequence[T]):
 
     def sort(self, *, key: Callable[[T], Any] | None = None, reverse: bool = False) -> None:
         """Sort the elements in place, as `list.sort` does."""
-        self._items.sort(key=key, reverse=reverse)  # type: ignore[arg-type]  # None if elements compare
+        self._items.sort(key=key, reverse=reverse)
 
     def __add__(self, other: Iterable[T]) -> List[T]:
         return List([*self, *other])
@@ -182,6 +182,7 @@ class Dict(Module, MutableMapping[Any, T]):
 
 
 def _list_attributes(x: List[Any]) -> dict[Any, Any]:
+    """The elements by index, then the attributes by name."""
     return {**dict(enumerate(x._items)), **vars(x)}
 
 
@@ -251,6 +252,7 @@ class Sequential(Module):
 
 
 def _takes_rngs(f: Any) -> bool:
+    """Whether a callable has a parameter `rngs`."""
     try:
         return "rngs" in inspect.signature(f).parameters
     except (TypeError, ValueError):  # some functions written in C have no signature

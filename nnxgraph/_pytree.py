@@ -193,10 +193,10 @@ def unmarked(owner: Pytree, name: Any, value: Any) -> Any:
             _check_static(owner, name, value)
         owner._marks[name] = mark
         return value
-    mark = owner._marks.get(name, owner._class_marks.get(name))
-    if mark == "static":
+    known = owner._marks.get(name, owner._class_marks.get(name))
+    if known == "static":
         _check_static(owner, name, value)
-    elif mark == HOLLOW:
+    elif known == HOLLOW:
         del owner._marks[name]
     return value
 
@@ -220,6 +220,7 @@ def _text(x: Any, indent: str, seen: set[int]) -> str:
 
 
 def _holds_objects(x: Any) -> bool:
+    """Whether a container has data somewhere; one that contains itself is left to Python to show."""
     try:
         return has_data(x)
     except CycleError:
@@ -227,6 +228,7 @@ def _holds_objects(x: Any) -> bool:
 
 
 def _lines(begin: str, items: list[tuple[str, Any]], end: str, indent: str, seen: set[int]) -> str:
+    """Labelled values, one a line, between brackets."""
     inner = indent + "  "
     below = "".join(f"\n{inner}{label}{_text(v, inner, seen)}," for label, v in items)
     return f"{begin}{below}\n{indent}{end}" if below else begin + end
@@ -290,7 +292,7 @@ def _open_mixed(value: Any, desc: Desc) -> Any:
     for key, part, below in zip(shape.keys, parts, desc[2], strict=True):
         if below[0] != "static":
             children.append(_open_mixed(part, below))
-            keys.append(DictKey(key) if shape.cls is dict else SequenceKey(key))
+            keys.append(DictKey(key) if shape.cls is dict else _entry(key))
     return _Mixed(_hollow(desc), children, keys)
 
 
@@ -303,9 +305,10 @@ def _parts(value: Any, shape: Shape) -> list[Any]:
 def _needs_hiding(desc: Desc) -> bool:
     """Whether JAX would see static leaves as data, or could not sort the keys."""
     if desc[0] != "container":
-        return desc[0] == "static"
-    unsortable = desc[1].cls is dict and not sortable(desc[1].keys)
-    return unsortable or any(map(_needs_hiding, desc[2]))
+        return bool(desc[0] == "static")
+    if desc[1].cls is dict and not sortable(desc[1].keys):
+        return True
+    return any(map(_needs_hiding, desc[2]))
 
 
 def _hollow(desc: Desc) -> Desc:

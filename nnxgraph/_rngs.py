@@ -64,10 +64,12 @@ def _typed_key(key: Any) -> jax.Array:
     if isinstance(key, int):
         return jax.random.key(key)
     if jnp.issubdtype(key.dtype, jax.dtypes.prng_key):
-        return key  # type: ignore[no-any-return]  # an array by its dtype
-    if key.dtype == jnp.uint32 and key.ndim > 0:
-        return jax.random.wrap_key_data(key)
-    return jax.random.key(key)
+        typed: jax.Array = key
+    elif key.dtype == jnp.uint32 and key.ndim > 0:
+        typed = jax.random.wrap_key_data(key)
+    else:
+        typed = jax.random.key(key)
+    return typed
 
 
 class _Samplers:

@@ -159,7 +159,7 @@ class State(MutableMapping[Key, Any]):
         return f"State({lines}\n)" if lines else "State()"
 
     def __or__(self, other: State) -> State:
-        return merge_state(self, other)
+        return State.merge(self, other)
 
     def __sub__(self, other: State) -> State:
         taken = set(to_flat_state(other).paths)
@@ -179,30 +179,51 @@ class State(MutableMapping[Key, Any]):
 
     def map(self, f: Callable[[Path, Any], Any]) -> State:
         """A State with `f(path, leaf)` for each leaf."""
-        return map_state(f, self)
+        return from_flat_state([(path, f(path, leaf)) for path, leaf in to_flat_state(self)])
 
     def split(self, first: Filter, /, *filters: Filter) -> Any:
-        """One State for each filter; see `split_state`."""
-        return split_state(self, first, *filters)
+        """One State for each filter, which together match every leaf; a single one is not in a tuple."""
+        states = states_by_filter("State.split", list(to_flat_state(self)), (first, *filters), exhaustive=True)
+        return states if filters else states[0]
 
     def filter(self, first: Filter, /, *filters: Filter) -> Any:
-        """The leaves that match, one State for each filter; see `filter_state`."""
-        return filter_state(self, first, *filters)
+        """The leaves that match, one State for each filter; a single one is not in a tuple."""
+        states = states_by_filter("State.filter", list(to_flat_state(self)), (first, *filters), exhaustive=False)
+        return states if filters else states[0]
 
     @staticmethod
     def merge(state: Any, /, *states: Any) -> State:
         """All leaves in one State; later ones win."""
-        return merge_state(state, *states)
+        merged = dict(pair for s in (state, *states) for pair in to_flat_state(s))
+        return from_flat_state(merged)
 
     def to_pure_dict(self, extract_fn: Callable[[Any], Any] | None = None) -> dict[Key, Any]:
         """Nested dicts of plain values; see the function of the same name."""
-        return to_pure_dict(self, extract_fn)
+
+        def extract(x: Any) -> Any:
+            return x.get_raw_value() if isinstance(x, Variable) else x
+
+        take = extract_fn or extract
+        return plain((path, take(leaf)) for path, leaf in to_flat_state(self))
 
     def replace_by_pure_dict(
         self, pure_dict: Mapping[Key, Any], replace_fn: Callable[[Any, Any], Any] | None = None
     ) -> None:
         """Set the values from nested dicts of plain values; see the function of the same name."""
-        replace_by_pure_dict(self, pure_dict, replace_fn)
+
+        def replaced(old: Any, new: Any) -> Any:
+            return old.replace(new) if isinstance(old, Variable) else new
+
+        replace = replace_fn or replaced
+        old = dict(to_flat_state(self))
+        found = Paths(old).leaves(pure_dict)
+        unknown = tuple(f"{path_text(path)} is not in the state" for path, known, _ in found if known is None)
+        if unknown:
+            raise StateMismatchError("replace_by_pure_dict", unknown, "Expected paths that the state has.")
+        new = {known: replace(old[known], value) for _, known, value in found if known is not None}
+        fresh = _nest((path, new.get(path, leaf)) for path, leaf in old.items())
+        self._mapping.clear()
+        self._mapping.update(fresh)
 
 
 def _same_leaf(a: Any, b: Any) -> bool:
@@ -213,8 +234,9 @@ def _same_leaf(a: Any, b: Any) -> bool:
         if a._spec is not b._spec:
             return False
         a, b = a.get_raw_value(), b.get_raw_value()
-    left, right = jax.tree.flatten(a), jax.tree.flatten(b)
-    return left[1] == right[1] and all(map(_same_array, left[0], right[0]))
+    left: Any = jax.tree.structure(a)
+    same_structure = bool(left == jax.tree.structure(b))
+    return same_structure and all(map(_same_array, jax.tree.leaves(a), jax.tree.leaves(b)))
 
 
 def _same_array(a: Any, b: Any) -> bool:
@@ -227,13 +249,13 @@ def _same_array(a: Any, b: Any) -> bool:
 
 
 def _copied(mapping: Any) -> dict[Key, Any]:
-    return _nest(_walk(_levels(mapping), (), []))
+    return _nest(_walk(levels(mapping), (), []))
 
 
-def _levels(mapping: Any) -> dict[Key, Any]:
+def levels(mapping: Any) -> dict[Key, Any]:
     """Any nested mapping as nested dicts."""
     items = _raw(mapping).items() if _is_level(mapping) else mapping.items()
-    return {k: _levels(v) if isinstance(v, Mapping) else v for k, v in items}
+    return {k: levels(v) if isinstance(v, Mapping) else v for k, v in items}
 
 
 def _leaf_text(x: Any) -> str:
@@ -403,29 +425,7 @@ def from_flat_state(flat_state: Any, *, cls: type[State] = State) -> State:
     return cls._of(_nest((tuple(path), leaf) for path, leaf in items))
 
 
-def to_pure_dict(state: Any, extract_fn: Callable[[Any], Any] | None = None) -> dict[Key, Any]:
-    """Nested dicts with the plain values of a State.
-
-    Args:
-        state: A State or nested mapping.
-        extract_fn: What to keep of each leaf; by default the raw value of a Variable, else the leaf.
-
-    Returns:
-        Nested dicts.
-
-    Example:
-        >>> nnx.to_pure_dict(nnx.State({'a': nnx.Param(3)}))
-        {'a': 3}
-    """
-
-    def extract(x: Any) -> Any:
-        return x.get_raw_value() if isinstance(x, Variable) else x
-
-    take = extract_fn or extract
-    return _plain((path, take(leaf)) for path, leaf in to_flat_state(state))
-
-
-def _plain(items: Iterable[tuple[Path, Any]]) -> dict[Key, Any]:
+def plain(items: Iterable[tuple[Path, Any]]) -> dict[Key, Any]:
     """Nested plain dicts from paths."""
     root: dict[Key, Any] = {}
     for path, value in items:
@@ -434,148 +434,6 @@ def _plain(items: Iterable[tuple[Path, Any]]) -> dict[Key, Any]:
             level = level.setdefault(key, {})
         level[path[-1]] = value
     return root
-
-
-def replace_by_pure_dict(
-    state: Any, pure_dict: Mapping[Key, Any], replace_fn: Callable[[Any, Any], Any] | None = None
-) -> None:
-    """Set the values of a State from nested dicts of plain values, in place.
-
-    Args:
-        state: The State.
-        pure_dict: Nested dicts; digits in string keys also address integer keys.
-        replace_fn: How to make the new leaf from (old leaf, value).
-
-    Raises:
-        StateMismatchError: If a path is not in the State.
-
-    Example:
-        >>> state = nnx.State({'a': nnx.Param(3)})
-        >>> nnx.replace_by_pure_dict(state, {'a': 4})
-        >>> state['a'].get_value()
-        4
-    """
-
-    def replaced(old: Any, new: Any) -> Any:
-        return old.replace(new) if isinstance(old, Variable) else new
-
-    replace = replace_fn or replaced
-    old = dict(to_flat_state(state))
-    new = {}
-    unknown = []
-    for path, known, value in Paths(old).leaves(pure_dict):
-        if known is None:
-            unknown.append(f"{path_text(path)} is not in the state")
-        else:
-            new[known] = replace(old[known], value)
-    if unknown:
-        raise StateMismatchError("replace_by_pure_dict", tuple(unknown), "Expected paths that the state has.")
-    fresh = _nest((path, new.get(path, leaf)) for path, leaf in old.items())
-    _raw(state).clear()
-    _raw(state).update(fresh)
-
-
-def restore_int_paths(pure_dict: Mapping[Key, Any]) -> dict[Key, Any]:
-    """Turn string keys that are digits back into integers, as lists of layers have them.
-
-    Args:
-        pure_dict: Nested dicts.
-
-    Returns:
-        Nested dicts with integer keys.
-
-    Example:
-        >>> nnx.restore_int_paths({'layers': {'0': 1}})
-        {'layers': {0: 1}}
-    """
-
-    def whole(key: Key) -> Key:
-        return int(key) if isinstance(key, str) and key.isascii() and key.isdigit() else key
-
-    flat = to_flat_state(_levels(pure_dict))
-    return _plain((tuple(whole(k) for k in path), value) for path, value in flat)
-
-
-def split_state(state: Any, first: Filter, /, *filters: Filter) -> Any:
-    """Split a State into one State for each filter.
-
-    Args:
-        state: The State.
-        first: A filter.
-        *filters: Further filters; together they must match every leaf.
-
-    Returns:
-        A State if there is one filter, else a tuple of States.
-
-    Raises:
-        NonExhaustiveError: If a leaf matches no filter.
-
-    Example:
-        >>> state = nnx.state(nnx.BatchNorm(2, rngs=nnx.Rngs(0)))
-        >>> params, rest = nnx.split_state(state, nnx.Param, ...)
-        >>> list(rest)
-        ['mean', 'var']
-    """
-    states = states_by_filter("split_state", list(to_flat_state(state)), (first, *filters), exhaustive=True)
-    return states if filters else states[0]
-
-
-def filter_state(state: Any, first: Filter, /, *filters: Filter) -> Any:
-    """The leaves of a State that match, one State for each filter.
-
-    Args:
-        state: The State.
-        first: A filter.
-        *filters: Further filters.
-
-    Returns:
-        A State if there is one filter, else a tuple of States.
-
-    Example:
-        >>> state = nnx.state(nnx.BatchNorm(2, rngs=nnx.Rngs(0)))
-        >>> list(nnx.filter_state(state, nnx.BatchStat))
-        ['mean', 'var']
-    """
-    states = states_by_filter("filter_state", list(to_flat_state(state)), (first, *filters), exhaustive=False)
-    return states if filters else states[0]
-
-
-def merge_state(state: Any, /, *states: Any, cls: type[State] = State) -> State:
-    """All leaves of several States in one; later ones win.
-
-    Args:
-        state: A State.
-        *states: Further States.
-        cls: The class of the result.
-
-    Returns:
-        A State.
-
-    Example:
-        >>> sorted(nnx.merge_state(nnx.State({'a': 1}), nnx.State({'b': 2})))
-        ['a', 'b']
-    """
-    merged = dict(pair for s in (state, *states) for pair in to_flat_state(s))
-    return cls._of(_nest(merged.items()))
-
-
-def map_state(f: Callable[[Path, Any], Any], state: Any) -> State:
-    """A State with `f(path, leaf)` for each leaf.
-
-    Args:
-        f: The function.
-        state: The State.
-
-    Returns:
-        A State with the same paths.
-
-    Example:
-        >>> nnx.map_state(lambda path, x: x * 2, nnx.State({'a': 3}))
-        State(
-          .a: 6
-        )
-    """
-    return from_flat_state([(path, f(path, leaf)) for path, leaf in to_flat_state(state)])
 
 
 class Paths:
@@ -603,7 +461,7 @@ class Paths:
     def _collect(self, x: Any, path: Path, out: list[tuple[Path, Path | None, Any]]) -> None:
         found = self.find(path)
         if found is not None or not isinstance(x, Mapping):
-            out.append((path, found, _plain(_walk(_raw(x), (), [])) if isinstance(x, State) else x))
+            out.append((path, found, plain(_walk(_raw(x), (), [])) if isinstance(x, State) else x))
             return
         for key, value in (_raw(x) if isinstance(x, State) else x).items():
             self._collect(value, (*path, key), out)

@@ -12,9 +12,11 @@ import numpy as np
 from .._filters import Filter, filters_to_predicates
 from .._frame import check_write
 from .._repr import path_text, short
+from .._spec import VariableSpec
 from .._state import Paths, fresh_leaf, states_by_filter
 from .._typing import Key, Path
-from .._variable import Variable, VariableSpec, copy_array, is_key
+from .._values import copy_array, is_key
+from .._variable import Variable
 from ..errors import FixedContainerError, NotANodeError, StateMismatchError
 from ._graphdef import (
     ROOT,

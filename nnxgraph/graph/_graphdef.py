@@ -42,8 +42,9 @@ class TypedKeys(tuple[Key, ...]):
     __slots__ = ()
 
     def __eq__(self, other: object) -> bool:
-        same = isinstance(other, tuple) and tuple.__eq__(self, other)
-        return same and list(map(type, self)) == list(map(type, other))
+        if not isinstance(other, tuple) or not tuple.__eq__(self, other):
+            return False
+        return list(map(type, self)) == list(map(type, other))
 
     __hash__ = tuple.__hash__
 
@@ -155,7 +156,7 @@ class GraphDef:
         return self._leaf_paths
 
     def _find_paths(self) -> None:
-        following = {i: start for i, start in enumerate(leaf_starts(self))} | {ROOT: 0}
+        following = dict(enumerate(leaf_starts(self))) | {ROOT: 0}
         paths: dict[int, Path] = {}
         leaves: list[tuple[Path, int]] = []
         for path, desc, owner in descriptions(self):

@@ -9,7 +9,8 @@ import jax
 import jax.numpy as jnp
 
 from .._rngs import Rngs
-from .._variable import Param, VariableMetadata
+from .._spec import VariableMetadata
+from .._variable import Param
 from . import initializers
 from ._types import Array, Dtype, Initializer, Metadata, Shape
 

@@ -23,9 +23,11 @@ import numpy as np
 import optax
 
 from .._repr import short
-from .._state import State, from_flat_state, map_state, to_flat_state
+from .._spec import VariableSpec
+from .._state import State, from_flat_state, to_flat_state
+from .._state_functions import map_state
 from .._typing import Path
-from .._variable import Variable, VariableSpec, new_variable
+from .._variable import Variable, new_variable
 from ..errors import OptimizerArgumentError, TransformationPickleError
 
 try:
