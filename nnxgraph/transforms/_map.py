@@ -144,7 +144,7 @@ def _receiver(crossing: Crossing, call: Call, change: Change, number: int) -> st
     if behind < 0:
         k = change.written[number]
         variable = variable_of(crossing, k)
-        return f"{leaf_text(crossing, k)}: {variable._describe() if variable else 'an array'}"
+        return f"{leaf_text(crossing, k)}: {'an array' if variable is None else variable._describe()}"
     if behind >= len(call.where):
         return f"the captured {call.written[behind - len(call.where)]._describe()}"
     path = call.where[behind]
