@@ -5,18 +5,20 @@ import importlib
 import inspect
 import io
 import pkgutil
+import re
 from collections.abc import Iterator
 from types import ModuleType
 
 import jax
 import jax.numpy as jnp
+import optax
 import pytest
 
 import nnxgraph as nnx
 from tests.source import ROOT
 
 # What an example in a docstring may use without importing it.
-NAMESPACE = {"nnx": nnx, "jax": jax, "jnp": jnp}
+NAMESPACE = {"nnx": nnx, "jax": jax, "jnp": jnp, "optax": optax}
 CALLS_OPTAX = ("nnxgraph.training", "nnxgraph.demo")
 OPTIONS = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
 
@@ -80,8 +82,9 @@ def test_example_of_docstring(test):
 
 
 @pytest.mark.relaxed
-@pytest.mark.parametrize("name", ["README.rst", "CONTRIBUTING.rst"])
-def test_example_of_document(name):
-    text = (ROOT / name).read_text("utf-8")
+@pytest.mark.parametrize(("name", "namespace"), [("README.rst", {}), ("CONTRIBUTING.rst", NAMESPACE)])
+def test_examples_of_document(name, namespace):
+    # In a block of code, the quotes behind an example end its docstring: they are no output.
+    text = re.sub(r'^ +"""$', "", (ROOT / name).read_text("utf-8"), flags=re.MULTILINE)
     test = doctest.DocTestParser().get_doctest(text, {}, name, str(ROOT / name), 0)
-    run(test, {})
+    run(test, namespace)
