@@ -83,14 +83,18 @@ def documented_parameters(doc: str) -> set[str]:
 
 def parameters(public: object) -> list[str]:
     """The parameters that a caller gives; none for a class without an `__init__` of its own."""
-    if inspect.isclass(public) and not {"__init__", "__new__"} & vars(public).keys():
-        return []
-    try:
-        signature = inspect.signature(public.__init__ if inspect.isclass(public) else public)
-    except (TypeError, ValueError):
-        return []
-    names = list(signature.parameters)[1 if inspect.isclass(public) else 0 :]
-    return [name for name in names if not name.startswith("_")]
+    if inspect.isclass(public):
+        makers = [vars(public)[m] for m in ("__init__", "__new__") if m in vars(public)]
+        if not makers or passes_on(makers[0]):
+            return []
+        return [name for name in list(inspect.signature(makers[0]).parameters)[1:] if name[0] != "_"]
+    return [name for name in inspect.signature(public).parameters if name[0] != "_"]
+
+
+def passes_on(maker: object) -> bool:
+    """Whether a function takes any arguments, since another one knows them."""
+    _, *rest = inspect.signature(maker).parameters.values()
+    return [p.kind for p in rest] == [inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD]
 
 
 def fault_of_summary(doc: str) -> str | None:
