@@ -21,6 +21,7 @@ from ._errors import InputError
 
 NAME = "checkpoint.json"
 FORMAT = 1
+OWN = {"arrays", "keys", "step"}  # what every checkpoint says about itself
 
 Arrays = dict[str, npt.NDArray[Any]]
 
@@ -87,7 +88,7 @@ def load_about(folder: Path) -> dict[str, Any]:
         about = json.loads((folder / NAME).read_text(encoding="utf-8"))
     except (OSError, ValueError):
         raise unusable(folder, f"its {NAME} cannot be read") from None
-    if not isinstance(about, dict) or about.get("format") != FORMAT:
+    if not isinstance(about, dict) or about.get("format") != FORMAT or not about.keys() >= OWN:
         raise unusable(folder, f"its {NAME} is of another format")
     return about
 
@@ -95,7 +96,8 @@ def load_about(folder: Path) -> dict[str, Any]:
 def load_arrays(folder: Path, about: dict[str, Any]) -> Arrays:
     """The stored arrays, by path."""
     try:
-        with np.load(folder / about["arrays"], allow_pickle=False) as stored:
+        file = folder / about["arrays"]
+        with file.open("rb") as stream, np.load(stream, allow_pickle=False) as stored:
             return {path: stored[path] for path in stored.files}
     except Exception:  # a damaged zip file raises whatever its bytes lead to
         raise unusable(folder, "its arrays cannot be read") from None

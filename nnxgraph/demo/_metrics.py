@@ -8,12 +8,12 @@ COLUMNS = ("step", "loss", "accuracy", "validation_loss", "tokens_per_second")
 
 
 def rows_until(file: Path, step: int) -> list[dict[str, str]]:
-    """The rows that a run left, up to a step; a run may have gone on after its last checkpoint."""
+    """The whole rows that a run left, up to a step; it may have gone on after its last checkpoint."""
     if not file.exists():
         return []
     with file.open(newline="", encoding="utf-8") as stream:
-        rows = [row for row in csv.DictReader(stream) if (row.get("step") or "").isdecimal()]
-    return [row for row in rows if int(row["step"]) <= step]
+        rows = [row for row in csv.DictReader(stream) if None not in row.values()]
+    return [row for row in rows if row["step"].isdecimal() and int(row["step"]) <= step]
 
 
 class MetricsFile:

@@ -1,86 +1,105 @@
 """What is shown: a table of parameters, the progress, the text and the result at the end."""
 
 import contextlib
+import math
 import sys
 import time
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Callable, Iterator
 
-import numpy as np
 from rich import box
 from rich.console import Console
 from rich.panel import Panel
-from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
+from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 from rich.text import Text
 
 import nnxgraph as nnx
 
-EMPTY = "-"
+NOT_YET = "-"
 
 
-def shown(loss: float | None) -> str:
+def loss_text(loss: float | None) -> str:
     """A loss, or a sign that there is none yet."""
-    return EMPTY if loss is None else f"{loss:.4f}"
+    return NOT_YET if loss is None else f"{loss:.4f}"
 
 
-def duration(seconds: float) -> str:
+def duration_text(seconds: float) -> str:
     """Minutes and seconds."""
     minutes, rest = divmod(round(seconds), 60)
     return f"{minutes}:{rest:02d}"
 
 
 def parameter_table(model: nnx.Module, style: box.Box) -> Table:
-    """A row for each Param: its path, its shape, how many numbers it holds."""
-    table = Table("parameter", "shape", "numbers", box=style, title="The model", title_justify="left")
-    table.columns[2].justify = "right"
-    shared = {paths[0]: paths[1:] for paths in nnx.find_duplicates(model, only=nnx.Param)}
+    """A row for each Param: its paths, its shape, how many numbers it holds."""
+    table = Table(box=style, title="Parameters", title_justify="left")
+    table.add_column("path")
+    table.add_column("shape")
+    table.add_column("numbers", justify="right")
+    others = {first: rest for first, *rest in nnx.find_duplicates(model, only=nnx.Param)}
     total = 0
     for path, variable in nnx.to_flat_state(nnx.state(model, nnx.Param)):
-        also = ["and " + ".".join(map(str, other)) for other in shared.get(path, ())]
-        size = int(np.prod(variable.shape))
-        name = "\n".join([".".join(map(str, path)), *also])
-        table.add_row(name, "×".join(map(str, variable.shape)), f"{size:,}")
+        names = [".".join(map(str, p)) for p in (path, *others.get(path, ()))]
+        size = math.prod(variable.shape)
+        table.add_row("\n= ".join(names), "×".join(map(str, variable.shape)), f"{size:,}")
         total += size
     table.add_section()
     table.add_row("together", "", f"{total:,}")
     return table
 
 
-class Report:
-    """Shows a run: with colours and a live bar on a terminal, else a line now and then.
+class Speed:
+    """How fast steps are made, and how long those that are left will take."""
 
-    Args:
-        plain: Whether to print lines without colours wherever it runs.
-    """
+    def __init__(self, step: int, steps: int, tokens: int) -> None:
+        self.steps, self.tokens = steps, tokens
+        self.first = self.last = (step, time.monotonic())
 
-    def __init__(self, plain: bool) -> None:
-        live = sys.stdout.isatty() and not plain
-        self.console = Console(color_system="auto" if live else None, highlight=False, soft_wrap=True)
-        self.live = live
-        self.progress: Progress | None = None
-        self.task = TaskID(0)
-        self.validation: float | None = None
+    def since_last(self, step: int) -> float:
+        """Tokens a second since the last time this was asked."""
+        (before, then), self.last = self.last, (step, time.monotonic())
+        return (step - before) * self.tokens / max(self.last[1] - then, 1e-9)
 
-    def say(self, text: str) -> None:
-        """Prints a line."""
-        self.console.print(Text(text))
+    def seconds_left(self, step: int) -> float:
+        """The time for the steps that are left, at the speed so far."""
+        before, then = self.first
+        return (time.monotonic() - then) / (step - before) * (self.steps - step)
 
-    def show_parameters(self, model: nnx.Module) -> None:
-        """Prints the table of parameters."""
-        style = box.ROUNDED if self.live else box.ASCII
-        self.console.print(parameter_table(model, style), soft_wrap=False)
 
-    @contextlib.contextmanager
-    def training(self, step: int, steps: int, tokens_per_step: int) -> Iterator[None]:
-        """The time in which steps are made, from one step on."""
-        self.steps, self.tokens_per_step = steps, tokens_per_step
-        self.first, self.start, self.last = step, time.monotonic(), (step, time.monotonic())
-        if not self.live:
-            self.say(f"step {step:,}/{steps:,}  compiling")
-            yield
-            return
-        columns = [
+class Lines:
+    """Shows training as a line for each validation loss."""
+
+    def __init__(self, say: Callable[[str], None], step: int, steps: int, tokens: int) -> None:
+        self.say, self.steps = say, steps
+        self.speed = Speed(step, steps, tokens)
+        say(f"Training from step {step:,} to {steps:,}; compiling comes first.")
+
+    def made_step(self, step: int) -> None:
+        """Nothing: a step is no news."""
+
+    def measured(self, step: int, loss: float, validation: float | None) -> float:
+        """Shows losses; returns the speed since the last time, in tokens a second."""
+        speed = self.speed.since_last(step)
+        if validation is not None:
+            left = duration_text(self.speed.seconds_left(step))
+            losses = f"loss {loss_text(loss)}  validation {loss_text(validation)}"
+            self.say(f"step {step:,}/{self.steps:,}  {losses}  {speed:,.0f} tokens/s  ETA {left}")
+        return speed
+
+
+class Bar:
+    """Shows training as a live bar."""
+
+    def __init__(self, progress: Progress, step: int, steps: int, tokens: int) -> None:
+        self.progress = progress
+        self.speed = Speed(step, steps, tokens)
+        self.task = progress.add_task(
+            "compiling", total=steps, completed=step, loss=NOT_YET, validation=NOT_YET, speed=NOT_YET
+        )
+
+    @staticmethod
+    def columns() -> list[TextColumn | BarColumn | TimeRemainingColumn]:
+        """What stands in the line of the bar."""
+        return [
             TextColumn("{task.description}"),
             BarColumn(),
             TextColumn("{task.completed:,}/{task.total:,}"),
@@ -90,53 +109,65 @@ class Report:
             TextColumn("ETA"),
             TimeRemainingColumn(),
         ]
-        fields: dict[str, Any] = {"loss": EMPTY, "validation": EMPTY, "speed": EMPTY}
-        with Progress(*columns, console=self.console) as self.progress:
-            self.task = self.progress.add_task("compiling", total=steps, completed=step, **fields)
-            yield
-        self.progress = None
 
     def made_step(self, step: int) -> None:
         """Moves the bar on."""
-        if self.progress is not None:
-            self.progress.update(self.task, completed=step, description="training")
+        self.progress.update(self.task, completed=step, description="training")
 
     def measured(self, step: int, loss: float, validation: float | None) -> float:
         """Shows losses; returns the speed since the last time, in tokens a second."""
-        now = time.monotonic()
-        speed = (step - self.last[0]) * self.tokens_per_step / max(now - self.last[1], 1e-9)
-        self.last = (step, now)
-        self.validation = self.validation if validation is None else validation
-        texts: dict[str, Any] = {
-            "loss": shown(loss),
-            "validation": shown(self.validation),
-            "speed": f"{speed:,.0f}",
-        }
-        if self.progress is not None:
-            self.progress.update(self.task, **texts)
-        elif validation is not None:
-            left = (now - self.start) / (step - self.first) * (self.steps - step)
-            self.say(
-                f"step {step:,}/{self.steps:,}  loss {texts['loss']}  validation {texts['validation']}"
-                f"  {texts['speed']} tokens/s  ETA {duration(left)}"
-            )
+        speed = self.speed.since_last(step)
+        fields = {"loss": loss_text(loss), "speed": f"{speed:,.0f}"}
+        if validation is not None:
+            fields["validation"] = loss_text(validation)
+        self.progress.update(self.task, **fields)  # type: ignore[arg-type]  # fields have any name
         return speed
 
-    def show_sample(self, prompt: str, text: str) -> None:
+
+class Report:
+    """Shows a run: with colours and a live bar on a terminal, else as lines.
+
+    Args:
+        plain: Whether to print lines without colours wherever it runs.
+    """
+
+    def __init__(self, plain: bool) -> None:
+        self.live = sys.stdout.isatty() and not plain
+        system = "auto" if self.live else None
+        self.console = Console(color_system=system, highlight=False)  # type: ignore[arg-type]  # "auto" is one of its literals
+
+    def say(self, text: str, style: str = "") -> None:
+        """Prints text as it is, however long its lines."""
+        self.console.print(Text(text, style), soft_wrap=True)
+
+    def show_parameters(self, model: nnx.Module) -> None:
+        """Prints the table of parameters."""
+        self.console.print(parameter_table(model, box.ROUNDED if self.live else box.ASCII))
+
+    @contextlib.contextmanager
+    def training(self, step: int, steps: int, tokens: int) -> Iterator[Lines | Bar]:
+        """The time in which steps of so many tokens are made, from one step to the last."""
+        if not self.live:
+            yield Lines(self.say, step, steps, tokens)
+            return
+        with Progress(*Bar.columns(), console=self.console) as progress:
+            yield Bar(progress, step, steps, tokens)
+
+    def show_sample(self, prompt: str, written: str) -> None:
         """Prints text that the model wrote, after the one it was given."""
-        written = Text.assemble((prompt, "dim"), (text, "bold"))
+        title = "Held-out text, and how the model goes on"
         if self.live:
-            title = "Held-out text, and how the model goes on"
-            self.console.print(Panel(written, title=title, title_align="left"), soft_wrap=False)
+            text = Text.assemble((prompt, "dim"), (written, "bold"))
+            self.console.print(Panel(text, title=title, title_align="left"))
         else:
-            self.say(f"Held-out text:\n{prompt}\nHow the model goes on:\n{text}")
+            self.say(f"{title}:\n{prompt}|{written}")
 
     def show_result(self, transformer: float, trigram: float, characters: int) -> None:
         """Prints both losses side by side, and which is lower."""
-        lower = transformer < trigram
         self.say(f"Validation loss on the same {characters:,} held-out characters, in nats a character:")
-        self.say(f"  transformer {transformer:.4f}")
-        self.say(f"  trigram     {trigram:.4f}")
+        self.say(f"  transformer  {loss_text(transformer)}")
+        self.say(f"  trigram      {loss_text(trigram)}")
+        lower = transformer < trigram
         verdict = "lower" if lower else "NOT lower"
         style = "bold green" if lower else "bold red"
-        self.console.print(Text(f"The transformer is {verdict} than the trigram.", style))
+        self.say(f"The transformer's loss is {verdict} than the trigram's.", style)

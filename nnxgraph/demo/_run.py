@@ -12,7 +12,7 @@ from ._baseline import TrigramModel
 from ._data import Corpus, Tokens, held_out_windows, training_batch
 from ._interrupt import Interrupt
 from ._metrics import MetricsFile
-from ._report import Report
+from ._report import Bar, Lines, Report
 from ._sample import generate
 from ._settings import Settings
 from ._train import Trainer
@@ -67,14 +67,16 @@ class Run:
     def train(self) -> None:
         """Makes the steps that are left, or those until Ctrl-C."""
         settings = self.settings
+        if self.step == settings.steps:
+            return
         tokens = settings.batch * settings.length
-        with self.report.training(self.step, settings.steps, tokens):
+        with self.report.training(self.step, settings.steps, tokens) as view:
             while self.step < settings.steps and not self.interrupt.requested:
                 self.trainer.train(self.batch(self.step))
                 self.step += 1
-                self.report.made_step(self.step)
+                view.made_step(self.step)
                 if self.due(settings.report_every):
-                    self.measure()
+                    self.measure(view)
                 if self.due(settings.save_every) or self.interrupt.requested:
                     self.save()
 
@@ -87,13 +89,13 @@ class Run:
         """Whether something that happens every so many steps, and at the last, happens now."""
         return self.step % every == 0 or self.step == self.settings.steps
 
-    def measure(self) -> None:
+    def measure(self, view: Lines | Bar) -> None:
         """Shows and writes the losses since the last time."""
         measured = self.trainer.take_metrics()
         loss = None
         if self.due(self.settings.validate_every):
             loss = self.trainer.validation_loss(self.quick_windows())
-        speed = self.report.measured(self.step, measured["loss"], loss)
+        speed = view.measured(self.step, measured["loss"], loss)
         validation = "" if loss is None else loss
         self.metrics_file.write(
             {
@@ -146,15 +148,16 @@ def run(plan: Plan) -> int:
     """Carries a plan out and gives the exit code."""
     report = Report(plan.plain)
     sizes = f"{len(plan.corpus.train):,} to train on, {len(plan.corpus.validation):,} held out"
-    report.say(f"Text: {plan.corpus.name}; characters: {sizes}, {plan.corpus.vocabulary:,} different")
+    report.say(f"Text: {plan.corpus.name}. Characters: {sizes}, {plan.corpus.vocabulary:,} different.")
+    if plan.resumed is None and checkpoint.is_run(plan.folder):
+        report.say("The folder holds a run, which this one replaces.")
     report.say(f"Folder of the run: {plan.folder}")
     with Interrupt() as interrupt:
         current = Run(plan, report, interrupt)
         current.start()
         report.show_parameters(current.trainer.model)
         current.train()
-        code = INTERRUPTED if interrupt.requested else current.finish()
     if interrupt.requested:
         report.say(f"Stopped after step {current.step:,}. Go on with: --resume {plan.folder}")
         return INTERRUPTED
-    return code
+    return current.finish()

@@ -10,7 +10,7 @@ class Settings:
 
     preset: str = "small"
     seed: int = 0
-    steps: int = 1000
+    steps: int = 1200
 
     # The model
     layers: int = 3
@@ -38,7 +38,7 @@ class Settings:
 PRESETS = {
     "small": Settings(),
     "tiny": Settings(
-        preset="tiny", steps=600, layers=2, width=48, length=64, learning_rate=1e-2, sample_length=200
+        preset="tiny", steps=1000, layers=2, width=64, length=64, learning_rate=1e-2, sample_length=200
     ),
 }
 
