@@ -40,7 +40,7 @@ PUBLIC = (
     *("errors", "filterlib", "traversals", "compat"),
     *("nn.initializers", "training.metrics"),
 )
-PUBLIC_PACKAGES = ("", "graph", "transforms", "nn", "training", "demo")
+PUBLIC_PACKAGES = ("", "errors", "graph", "transforms", "nn", "training", "demo")
 
 # Names under these are JAX's own affair, and so is every `_name` of a package that we call.
 PRIVATE = ("jax.interpreters", "jax.experimental.hijax", "jaxlib")
