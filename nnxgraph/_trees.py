@@ -26,6 +26,8 @@ def same_types(a: Any, b: Any) -> bool:
     return same_structure(a, b) and all(x.shape == y.shape and x.dtype == y.dtype for x, y in pairs)
 
 
-def shape_struct(shape: tuple[int, ...], dtype: Any) -> jax.ShapeDtypeStruct:
+def shape_struct(shape: tuple[int, ...], dtype: Any, weak_type: bool = False) -> jax.ShapeDtypeStruct:
     """An array's shape and dtype without the array."""
-    return jax.ShapeDtypeStruct(shape, dtype)  # type: ignore[no-untyped-call]  # JAX leaves it untyped
+    make: Any = jax.ShapeDtypeStruct  # JAX leaves it untyped
+    struct: jax.ShapeDtypeStruct = make(shape, dtype, weak_type=weak_type)
+    return struct

@@ -551,8 +551,8 @@ class DonationError(NnxError, ValueError):
     def text(self) -> str:
         transform, first, second = self.args
         return (
-            f"nnx.{transform}: {first} and {second} hold one and the same array, and both are donated. "
-            f"Expected an array for each. Write nnx.clone(model, arrays=True) for one of them, or do not donate it."
+            f"nnx.{transform}: {first} is donated, and {second} holds the very same array. Expected an "
+            f"array for each. Write nnx.clone(model, arrays=True) for one of them, or do not donate it."
         )
 
 

@@ -25,6 +25,11 @@ class _JitLane(NamedTuple):
     sharding: Any
     donated: bool
 
+    def __repr__(self) -> str:
+        if not self.donated:
+            return repr(self.sharding)
+        return "donated" if self.sharding is None else f"{self.sharding!r} and donated"
+
 
 class _Donating(PrefixRule):
     """A rule for shardings, with donation added."""
@@ -146,6 +151,7 @@ class _Compiled:
 
     def __call__(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         mode = current_mode(*self.mode)
+        kwargs = dict(sorted(kwargs.items()))
         shape = (len(args), tuple(kwargs), mode)
         variant = self.variants.get(shape)
         if variant is None:
@@ -206,16 +212,16 @@ class _Compiled:
 
 
 def _check_donation(boundary: Boundary, crossing: Crossing) -> None:
-    """Refuse one array in two donated places, by name."""
+    """Refuse an array that is donated and stands in another place too, by name."""
     if not boundary.always:
         return
-    seen: dict[int, int] = {}
-    for k, (leaf, lane) in enumerate(zip(crossing.leaves, crossing.layout.lane_of, strict=True)):
-        if lane in boundary.always and isinstance(leaf, jax.Array):
-            if id(leaf) in seen:
-                first, second = leaf_text(crossing, seen[id(leaf)]), leaf_text(crossing, k)
-                raise DonationError(boundary.name, first, second)
-            seen[id(leaf)] = k
+    lanes = list(enumerate(crossing.layout.lane_of))
+    donated = {id(crossing.leaves[k]): k for k, lane in reversed(lanes) if lane in boundary.always}
+    for k, _ in lanes:
+        leaf = crossing.leaves[k]
+        first = donated.get(id(leaf), k)
+        if first != k and isinstance(leaf, jax.Array):
+            raise DonationError(boundary.name, leaf_text(crossing, first), leaf_text(crossing, k))
 
 
 @keeps_type

@@ -16,9 +16,9 @@ from .._trees import same_types, shape_struct
 from .._variable import Variable
 from ..errors import BranchError, GraphChangeError, PredicateError
 from ._boundary import Boundary, Call, Change, Crossing, spread
-from ._functions import argument_names
+from ._functions import argument_names, unbind, unbind_all
 from ._loops import trace_loop
-from ._replay import Replay, edit_texts, said, type_text
+from ._replay import Replay, edit_texts, is_weak, said, type_text
 
 _LANE = "operands"
 
@@ -152,11 +152,12 @@ def _trace_branches(
 ) -> tuple[Crossing, list[Replay]]:
     """Replays of all branches over the same leaves; captured Variables that one writes become arguments."""
     given: tuple[Variable[Any], ...] = ()
+    functions, bound = unbind_all(branches)
     while True:
-        crossing = boundary.split(operands, {}, given=given, names=names)
+        crossing = boundary.split(operands, {}, bound, given, names)
         replays = []
         late: dict[int, Variable[Any]] = {}
-        for f in branches:
+        for f in functions:
             call = Call(crossing, given)
             replays.append(Replay(boundary.purify(f, call), crossing.layout, (crossing.leaves,)))
             late |= {id(v): v for v in call.written}
@@ -246,11 +247,12 @@ def while_loop(
     """
     boundary = _boundary("while_loop", graph, graph_updates, head=_one)
     names = argument_names(body_fun)
-    loop = trace_loop(boundary, body_fun, (init_val,), 0, names)
+    (body, condition), bound = unbind_all((body_fun, cond_fun))
+    loop = trace_loop(boundary, body, (init_val,), 0, names, bound)
     test = dataclasses.replace(boundary, head=_predicate)
     given = tuple(v for v in loop.crossing.objects[: len(loop.crossing.layout.graphdef.root[2][0][2])])
     call = Call(loop.crossing, given)
-    replay = Replay(test.purify(cond_fun, call), loop.crossing.layout, (loop.leaves,))
+    replay = Replay(test.purify(condition, call), loop.crossing.layout, (loop.leaves,))
     if call.written or replay.change.written or replay.change.edits:
         raise PredicateError("while_loop", "cond_fun", "a function that writes", "one that only reads")
     state = lax.while_loop(
@@ -312,11 +314,13 @@ def fori_loop(
             raise PredicateError("fori_loop", name, short(x), "an integer scalar")
     boundary = _boundary("fori_loop", graph, graph_updates, head=_one)
     names = argument_names(body_fun, 1)
-    index = shape_struct((), jnp.promote_types(*(x.dtype for x in bounds)))
-    loop = trace_loop(boundary, body_fun, (init_val,), 0, names, extras=(index,))
+    dtype = jnp.promote_types(*(x.dtype for x in bounds))
+    index = shape_struct((), dtype, weak_type=all(map(is_weak, bounds)))
+    body, bound = unbind(body_fun)
+    loop = trace_loop(boundary, body, (init_val,), 0, names, bound, extras=(index,))
 
     def step(i: Any, state: list[Any]) -> list[Any]:
-        return loop.step(loop.inputs(state), lax.convert_element_type(i, index.dtype))[0]
+        return loop.step(loop.inputs(state), lax.convert_element_type(i, dtype))[0]
 
     first, end = (x.get_value() if isinstance(x, Variable) else x for x in (lower, upper))
     return loop.finish(lax.fori_loop(first, end, step, loop.initial(), unroll=unroll))[0]

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import functools
 import inspect
+import itertools
 import types
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar, cast, overload
 
 from ..graph._registry import is_graph_value
@@ -75,6 +76,26 @@ def unbind(f: Callable[..., Any]) -> tuple[Callable[..., Any], tuple[Any, ...]]:
     return f, ()
 
 
+def unbind_all(functions: Sequence[Callable[..., Any]]) -> tuple[list[Callable[..., Any]], tuple[Any, ...]]:
+    """Plain functions, each of which takes first what is bound to any of them; and what that is."""
+    parts = [unbind(f) for f in functions]
+    bound = tuple(x for _, own in parts for x in own)
+    ends = itertools.accumulate(len(own) for _, own in parts)
+    return [
+        _taking(f, slice(end - len(own), end), len(bound)) for (f, own), end in zip(parts, ends, strict=True)
+    ], bound
+
+
+def _taking(f: Callable[..., Any], own: slice, count: int) -> Callable[..., Any]:
+    """The function with `count` bound arguments before its own, of which it wants some."""
+
+    @functools.wraps(f, updated=())
+    def wrapper(*args: Any, **kwargs: Any) -> Any:
+        return f(*args[own], *args[count:], **kwargs)
+
+    return wrapper
+
+
 def argument_names(f: Callable[..., Any], skip: int = 0) -> tuple[str, ...]:
     """The names of the positional parameters behind the first `skip`; none if there is no signature."""
     try:
@@ -83,6 +104,14 @@ def argument_names(f: Callable[..., Any], skip: int = 0) -> tuple[str, ...]:
         return ()
     kinds = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
     return tuple(p.name for p in parameters if p.kind in kinds)
+
+
+def parameter_names(f: Callable[..., Any], skip: int = 0) -> tuple[str, ...]:
+    """The names of the parameters behind the first `skip`, keyword-only ones too."""
+    try:
+        return tuple(inspect.signature(f).parameters)[skip:]
+    except (TypeError, ValueError):
+        return ()
 
 
 def as_tuple(x: Any) -> tuple[Any, ...]:

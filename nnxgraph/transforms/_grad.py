@@ -15,13 +15,13 @@ from .._filters import Filter, to_predicate
 from .._repr import short
 from .._settings import current_mode
 from .._state import from_flat_state
-from .._typing import MISSING, Path
+from .._typing import MISSING, Key, Path
 from .._variable import Param, Variable, new_variable
 from ..errors import LossError, NotDifferentiableError
-from ..graph._graphdef import Desc, GraphDef, leaf_starts
+from ..graph._graphdef import Desc, GraphDef, count_leaves, desc_children, leaf_starts
 from ..graph._walk import flatten
 from ._boundary import Boundary, Call, Crossing, leaf_text
-from ._functions import argument_names, in_range, returns, unbind
+from ._functions import argument_names, in_range, parameter_names, returns, unbind
 from ._lanes import Lane, PrefixRule
 
 DIFF, REST = "differentiated", "not differentiated"
@@ -192,18 +192,19 @@ def _differentiated(
     if reduce_axes:
         raise ValueError(f"nnx.{name}: reduce_axes={reduce_axes!r} is not supported, expected ().")
     inner, bound = unbind(f)
-    names = argument_names(inner, len(bound))
+    names, keywords = argument_names(inner, len(bound)), parameter_names(inner, len(bound))
     wanted = tuple(argnums) if isinstance(argnums, (tuple, list)) else (argnums,)
     head = functools.partial(_head, name, has_aux, holomorphic)
 
     @functools.wraps(f, updated=())
     def wrapper(*args: Any, **kwargs: Any) -> Any:
-        rules = _rules(name, wanted, args)
+        places = [_place(name, w, args, kwargs, keywords) for w in wanted]
+        rules = _rules(wanted, places, args, kwargs)
         boundary = Boundary(
             name,
             (DIFF, REST),
             tuple(rules.get(i, REST) for i in range(len(args))),
-            REST,
+            {k: rules.get(k, REST) for k in kwargs},
             REST,
             REST,
             head,
@@ -221,8 +222,8 @@ def _differentiated(
         lifted = jax.value_and_grad(flat, has_aux=True, holomorphic=holomorphic, allow_int=allow_int)
         (loss, packed), leaves = lifted(*crossing.lanes)
         aux = boundary.merge(packed, crossing, call)
-        by_position = _views(crossing, leaves)
-        grads = tuple(by_position[in_range(_position(w), len(args))] for w in wanted)
+        views = _views(crossing, leaves)
+        grads = tuple(views[place] for place in places)
         result = grads if isinstance(argnums, (tuple, list)) else grads[0]
         return ((loss, aux) if has_aux else loss), result
 
@@ -233,17 +234,29 @@ def _position(wanted: Any) -> int:
     return wanted.argnum if isinstance(wanted, DiffState) else int(wanted)
 
 
-def _rules(name: str, wanted: tuple[Any, ...], args: tuple[Any, ...]) -> dict[int, PrefixRule]:
-    """The rule of each argument to differentiate by, by position."""
-    rules: dict[int, PrefixRule] = {}
-    for w in wanted:
-        i = in_range(_position(w), len(args))
-        if not 0 <= i < len(args):
-            raise ValueError(
-                f"nnx.{name}: argnums={_position(w)} names an argument that the call has not; it has "
-                f"{len(args)} positional arguments. Write an argnums in range({len(args)})."
-            )
-        rules[i] = w if isinstance(w, DiffState) else _ByDefault(_has_nodes(args[i]))
+def _place(
+    name: str, wanted: Any, args: tuple[Any, ...], kwargs: dict[str, Any], keywords: tuple[str, ...]
+) -> int | str:
+    """Where an argument to differentiate by stands in the call: its position, or its keyword."""
+    i = in_range(_position(wanted), len(args))
+    if 0 <= i < len(args):
+        return i
+    if 0 <= i < len(keywords) and keywords[i] in kwargs:
+        return keywords[i]
+    raise ValueError(
+        f"nnx.{name}: argnums={_position(wanted)} names an argument that the call has not; it has "
+        f"{len(args)} positional arguments. Write an argnums in range({len(args)})."
+    )
+
+
+def _rules(
+    wanted: tuple[Any, ...], places: list[int | str], args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> dict[int | str, PrefixRule]:
+    """The rule of each argument to differentiate by."""
+    rules: dict[int | str, PrefixRule] = {}
+    for w, place in zip(wanted, places, strict=True):
+        value = args[place] if isinstance(place, int) else kwargs[place]
+        rules[place] = w if isinstance(w, DiffState) else _ByDefault(_has_nodes(value))
     return rules
 
 
@@ -279,16 +292,15 @@ def _check_leaves(name: str, crossing: Crossing, holomorphic: bool, allow_int: b
         raise NotDifferentiableError(name, tuple(wrong))
 
 
-def _views(crossing: Crossing, leaves: list[Any]) -> list[Any]:
-    """The gradients in the shape of each positional argument."""
+def _views(crossing: Crossing, leaves: list[Any]) -> dict[Key, Any]:
+    """The gradients in the shape of each argument, by position and keyword."""
     graphdef = crossing.layout.graphdef
     feed = iter(leaves)
     by_number = {k: next(feed) for k, lane in enumerate(crossing.layout.lane_of) if lane == 0}
     view = _View(graphdef, by_number)
-    numbers = iter(range(graphdef.num_leaves))
-    _, bound, args, _ = graphdef.root[2]
-    view.value(bound, numbers)
-    return [view.value(desc, numbers) for desc in args[2]]
+    _, bound, args, kwargs = graphdef.root[2]
+    numbers = iter(range(count_leaves(bound), graphdef.num_leaves))
+    return {k: view.value(d, numbers) for part in (args, kwargs) for k, d in desc_children(part)}
 
 
 class _View:

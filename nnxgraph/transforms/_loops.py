@@ -93,8 +93,8 @@ def trace_loop(
 ) -> Loop:
     """Trace a loop body until the types of its state are the same before and after.
 
-    `carry` is the position of the carried argument, `extras` go before the arguments, `abstract` makes
-    slices of mapped leaves. Captured Variables that the body writes become a part of the arguments.
+    `carry` is the position of the carried argument, `extras` go between what is bound and the arguments,
+    `abstract` makes slices of mapped leaves. Captured Variables that the body writes become arguments too.
     """
     given: tuple[Variable[Any], ...] = ()
     while True:
@@ -103,7 +103,7 @@ def trace_loop(
         while True:
             call = Call(crossing, given)
             lanes = spread(abstract(boundary, crossing, leaves), crossing.layout.lane_of, len(boundary.lanes))
-            replay = Replay(_with_extras(boundary, body, call), crossing.layout, lanes, *extras)
+            replay = Replay(_with_extras(boundary, body, call, len(bound)), crossing.layout, lanes, *extras)
             if call.written:
                 given = (*given, *call.written)
                 break
@@ -113,10 +113,12 @@ def trace_loop(
                 return loop
 
 
-def _with_extras(boundary: Boundary, body: Callable[..., Any], call: Call) -> Callable[..., Any]:
+def _with_extras(boundary: Boundary, body: Callable[..., Any], call: Call, bound: int) -> Callable[..., Any]:
+    """The body as JAX sees it, with further arguments behind the first `bound` ones."""
+
     def pure(layout: Any, lanes: Lanes, *extras: Any) -> Any:
         def with_extras(*args: Any, **kwargs: Any) -> Any:
-            return body(*extras, *args, **kwargs)
+            return body(*args[:bound], *extras, *args[bound:], **kwargs)
 
         return boundary.purify(with_extras, call)(layout, lanes)
 

@@ -22,6 +22,7 @@ from ._functions import argument_names, keeps_type, unbind
 from ._lanes import Carry, PrefixRule, collect_lanes, is_structured
 from ._loops import trace_loop
 from ._map import lane_count
+from ._replay import is_weak
 
 
 @dataclasses.dataclass(frozen=True)
@@ -218,7 +219,7 @@ def _any_mapped(boundary: Boundary, crossing: Crossing) -> bool:
 def _slice_shape(leaf: Any, axis: int) -> Any:
     def one(x: Any) -> jax.ShapeDtypeStruct:
         at = axis % len(x.shape)
-        return shape_struct((*x.shape[:at], *x.shape[at + 1 :]), x.dtype)
+        return shape_struct((*x.shape[:at], *x.shape[at + 1 :]), x.dtype, is_weak(x))
 
     return jax.tree.map(one, leaf)
 
