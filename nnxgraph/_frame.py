@@ -14,7 +14,9 @@ from the argument is its *twin*, and stands for it.
 
 from __future__ import annotations
 
+import contextlib
 import threading
+from collections.abc import Iterator
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
@@ -75,9 +77,24 @@ class RawFrame:
 
 class _Thread(threading.local):
     frame: Frame | None = None
+    constants = False  # whether what is read is a constant of the program, and so not captured
 
 
 thread = _Thread()
+
+
+@contextlib.contextmanager
+def reading_constants(on: bool = True) -> Iterator[None]:
+    """Variables read in here are a part of the program, as static values are, and are not captured.
+
+    So are the Variables in a State that is itself in a static value, such as a mask in an optimizer.
+    """
+    before = thread.constants
+    thread.constants = on
+    try:
+        yield
+    finally:
+        thread.constants = before
 
 
 def birthplace() -> Frame | RawFrame | None:
@@ -113,11 +130,15 @@ def _read(variable: Variable[Any], frame: Frame | None) -> Any:
     if frame is home:
         return variable._value
     if frame is None:
+        if thread.constants:
+            return variable._value
         assert home is not None
         raise LeakedVariableError(variable._describe(), home.name)
     if variable in frame.now:
         return frame.now[variable]
     value = _read(variable, frame.parent)
+    if thread.constants:
+        return value
     frame.late.append(variable)
     frame.bind(variable, value)
     return value

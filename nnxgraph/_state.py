@@ -17,7 +17,9 @@ import jax
 from jax.tree_util import DictKey
 
 from ._filters import Filter, filters_to_predicates
+from ._frame import reading_constants
 from ._repr import path_text, short
+from ._static import compare_by_parts
 from ._typing import Key, Path
 from ._variable import Variable, new_variable
 from .errors import NonExhaustiveError, StateMismatchError
@@ -272,6 +274,17 @@ jax.tree_util.register_pytree_with_keys(
     lambda keys, children: State._of(dict(zip(keys, children, strict=True))),
     lambda state: (tuple(state._mapping.values()), tuple(state._mapping)),
 )
+
+
+def _static_parts(state: State) -> Iterator[tuple[Any, Any]]:
+    """What distinguishes two States inside static values."""
+    with reading_constants():
+        for path, leaf in _walk(state._mapping, (), []):
+            is_variable = isinstance(leaf, Variable)
+            yield (path, leaf._spec if is_variable else None), leaf.get_raw_value() if is_variable else leaf
+
+
+compare_by_parts(State, _static_parts)
 
 
 class FlatState(Sequence[tuple[Path, Any]]):

@@ -8,6 +8,7 @@ rate must not. `static_key` gives a hashable snapshot of a value:
 * functions: by code, defaults, closure contents, attributes and globals namespace;
 * partial, methods, tuples, lists, dicts, sets, dataclass instances: by type and contents;
 * small numpy arrays: by bytes;
+* a State, such as a mask in an optimizer: by paths, specs and values;
 * instances of a class with a `__hash__` of its own: by that;
 * anything else: by identity.
 """
@@ -20,7 +21,7 @@ import dis
 import functools
 import types
 import weakref
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Iterable
 from typing import Any
 
 import jax
@@ -174,6 +175,11 @@ def _attributes(x: Any) -> dict[str, Any]:
     beside = getattr(x, "__dict__", {})
     cached = functools.cached_property
     return fields | {k: v for k, v in beside.items() if not isinstance(getattr(type(x), k, None), cached)}
+
+
+def compare_by_parts(cls: type, parts: Callable[[Any], Iterable[tuple[Hashable, Any]]]) -> None:
+    """Compare instances of a class by (label, part) pairs; a part must live as long as its owner."""
+    _STRUCTURAL[cls] = lambda x, s: (cls, tuple((label, _key(part, s)) for label, part in parts(x)))
 
 
 def is_mutable(x: Any) -> bool:

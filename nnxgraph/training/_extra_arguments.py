@@ -7,6 +7,7 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from .._frame import reading_constants
 from .._repr import function_name
 from .._state import FlatState
 from ..errors import OptimizerArgumentError, ValueFunctionError
@@ -42,6 +43,7 @@ def _of_state(name: str, function: Callable[..., Any], model: Any) -> Callable[.
         return function(merge(graphdef, everything, values), *args, **kwargs)
 
     @functools.wraps(function)
+    @reading_constants(False)
     def of_state(params: Any, *args: Any, **kwargs: Any) -> Any:
         nonlocal takes_model
         if takes_model:

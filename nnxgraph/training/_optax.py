@@ -227,7 +227,9 @@ def _as_array(x: Any) -> Any:
 
 
 def _array(x: Any) -> Any:
-    return jnp.asarray(x) if isinstance(x, (bool, int, float, complex)) else x
+    """An array with a dtype of its own: optax starts some counts as weakly typed, and ends them as not."""
+    x = jnp.asarray(x) if isinstance(x, (bool, int, float, complex)) else x
+    return x.astype(x.dtype) if getattr(x, "weak_type", False) else x
 
 
 def _stored_in_state(leaf: Any, param: Any) -> Any:
@@ -236,7 +238,7 @@ def _stored_in_state(leaf: Any, param: Any) -> Any:
     if _is_hole(value):
         return value
     if isinstance(leaf, Variable) or is_array(value):
-        return OptVariable.from_metadata(_array(value), _inherited(param, value))
+        return OptVariable.from_metadata(jax.tree.map(_array, value), _inherited(param, value))
     return jax.tree.map(_as_array, value)
 
 
@@ -269,7 +271,7 @@ def matched(opt_state: Any, new: Any) -> list[tuple[Variable[Any], Any]] | None:
     if old_def != new_def or not all(map(_fits, old_leaves, new_leaves)):
         return None
     pairs = zip(old_leaves, new_leaves, strict=True)
-    return [(old, _array(raw(leaf))) for old, leaf in pairs if isinstance(old, Variable)]
+    return [(old, jax.tree.map(_array, raw(leaf))) for old, leaf in pairs if isinstance(old, Variable)]
 
 
 def _fits(old: Any, new: Any) -> bool:

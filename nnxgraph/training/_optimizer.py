@@ -15,7 +15,7 @@ import jax.numpy as jnp
 import optax
 
 from .._filters import Filter
-from .._frame import check_write
+from .._frame import check_write, reading_constants
 from .._pytree import Pytree
 from .._repr import path_text, short
 from .._state import State, from_flat_state
@@ -99,7 +99,7 @@ class Optimizer(Pytree, Generic[M]):
         self.tx = tx
         self.wrt = wrt
         params = layout.params_from({path: raw(leaf) for path, leaf in live})
-        with _standard_promotion():
+        with _inside_optax():
             opt_state = self.tx.init(params)
         self.opt_state, self._layout = _held(opt_state, layout, params)
 
@@ -151,8 +151,8 @@ class Optimizer(Pytree, Generic[M]):
         given = self._aligned("grads", grads, live)
         params = self._layout.params_from({path: raw(leaf) for path, leaf in live})
         extra = {name: self._extra_aligned(name, x, live) for name, x in extra.items()}
-        with _standard_promotion():
-            ready = ready_for_optax(extra, model)
+        ready = ready_for_optax(extra, model)
+        with _inside_optax():
             updates, opt_state = call_update(self.tx, given, self.optax_state(), params, ready)
             new = optax.apply_updates(params, updates)
         self._write(model, live, new, opt_state)
@@ -265,9 +265,9 @@ class ModelAndOptimizer(Optimizer[M]):
 
 
 @contextlib.contextmanager
-def _standard_promotion() -> Iterator[None]:
-    """The promotion rules that optax is written for, whatever the user has set."""
-    with jax.numpy_dtype_promotion("standard"), jax.numpy_rank_promotion("allow"):
+def _inside_optax() -> Iterator[None]:
+    """The promotion rules that optax is written for, and masks in `tx` are constants."""
+    with jax.numpy_dtype_promotion("standard"), jax.numpy_rank_promotion("allow"), reading_constants():
         yield
 
 
