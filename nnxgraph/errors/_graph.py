@@ -1,0 +1,174 @@
+"""Errors of objects, States and filters."""
+
+from __future__ import annotations
+
+from ._base import NnxError, did_you_mean, listed
+
+
+class FilterError(NnxError, TypeError):
+    """A value that is not a filter stands where a filter is expected."""
+
+    def __init__(self, found: str):
+        super().__init__(found)
+
+    def text(self) -> str:
+        return (
+            f"{self.args[0]} is not a filter. Expected a Variable type, a tag (str), True or ..., False or "
+            f"None, a callable (path, value) -> bool, or a list or tuple of these. "
+            f"Write for example nnx.Param or nnx.PathContains('kernel')."
+        )
+
+
+class FilterOrderError(NnxError, ValueError):
+    """`...` or True stands before other filters, which could match nothing."""
+
+    def __init__(self, position: int, total: int):
+        super().__init__(position, total)
+
+    def text(self) -> str:
+        position, total = self.args
+        return (
+            f"Filter {position} of {total} is `...` or True and takes everything, so those behind it match "
+            f"nothing. Expected `...` only as the last filter. Write the narrow filters first."
+        )
+
+
+class NonExhaustiveError(NnxError, ValueError):
+    """Some leaves match no filter."""
+
+    def __init__(self, where: str, leftover: tuple[str, ...]):
+        super().__init__(where, leftover)
+
+    def text(self) -> str:
+        where, leftover = self.args
+        return (
+            f"{where}: the filters leave out:{listed(leftover)}\nExpected filters that match every leaf. "
+            f"Write `...` as the last filter to take the rest."
+        )
+
+
+class StateMismatchError(NnxError, ValueError):
+    """A State does not fit the graph it is given to."""
+
+    def __init__(self, where: str, problems: tuple[str, ...], advice: str):
+        super().__init__(where, problems, advice)
+
+    def text(self) -> str:
+        where, problems, advice = self.args
+        return f"{where}: the state does not fit:{listed(problems)}\nNothing was changed. {advice}"
+
+
+class CycleError(NnxError, ValueError):
+    """A plain container contains itself."""
+
+    def __init__(self, path: str, kind: str):
+        super().__init__(path, kind)
+
+    def text(self) -> str:
+        path, kind = self.args
+        return (
+            f"The {kind} at {path or 'the root'} contains itself. Expected plain containers without cycles, "
+            f"since they have no identity in the graph. Write nnx.List, nnx.Dict or a Module for one that "
+            f"takes part in a cycle."
+        )
+
+
+class MisplacedMarkError(NnxError, ValueError):
+    """A mark of `nnx.data` or `nnx.static` stands inside a container."""
+
+    def __init__(self, path: str, mark: str):
+        super().__init__(path, mark)
+
+    def text(self) -> str:
+        path, mark = self.args
+        return (
+            f"Found nnx.{mark}(...) at {path}, inside a container. Expected it around the whole value of an "
+            f"attribute, since a mark belongs to the attribute. Write `self.name = nnx.{mark}([...])`."
+        )
+
+
+class SlotsError(NnxError, TypeError):
+    """A class of objects keeps attributes in slots."""
+
+    def __init__(self, cls: str, slots: tuple[str, ...]):
+        super().__init__(cls, slots)
+
+    def text(self) -> str:
+        cls, slots = self.args
+        return (
+            f"{cls} declares __slots__ = {slots!r}. Expected attributes in the instance's __dict__, where the "
+            f"graph looks for them. Write the class without __slots__ (and a dataclass without slots=True)."
+        )
+
+
+class FixedContainerError(NnxError, ValueError):
+    """A Variable shall be taken out of a container that cannot lose an entry."""
+
+    def __init__(self, path: str, kind: str):
+        super().__init__(path, kind)
+
+    def text(self) -> str:
+        path, kind = self.args
+        return (
+            f"pop: cannot take out {path}: it stands in a {kind}, which cannot lose an entry. Nothing was "
+            f"changed. Expected an attribute, or an entry of a list, dict or tuple below an object. Write "
+            f"`self.name = variable` where the Variable is made."
+        )
+
+
+class StaticArrayError(NnxError, ValueError):
+    """An array is marked static."""
+
+    def __init__(self, owner: str, attribute: str, found: str):
+        super().__init__(owner, attribute, found)
+
+    def text(self) -> str:
+        owner, attribute, found = self.args
+        return (
+            f"{owner}.{attribute}: found {found} marked static. Expected a value that is not an array, since "
+            f"static values are compared at each call. Write `self.{attribute} = value` (arrays are data)."
+        )
+
+
+class NotANodeError(NnxError, TypeError):
+    """A function over objects is given something that holds no object."""
+
+    def __init__(self, where: str, found: str):
+        super().__init__(where, found)
+
+    def text(self) -> str:
+        where, found = self.args
+        return (
+            f"{where}: found {found}. Expected a Module or another nnx.Pytree object, a Variable, or a "
+            f"container of them."
+        )
+
+
+class SharedVariableError(NnxError, ValueError):
+    """An object is shared where only trees are allowed."""
+
+    def __init__(self, where: str, first: str, second: str):
+        super().__init__(where, first, second)
+
+    def text(self) -> str:
+        where, first, second = self.args
+        return (
+            f"{where}: found one object at {first} and at {second}; this is a duplicate in tree mode "
+            f"(graph=False). Expected no shared objects. Write graph=True to share them."
+        )
+
+
+class UnknownAttributesError(NnxError, ValueError):
+    """`set_attributes` names attributes that no module has."""
+
+    def __init__(self, module: str, unknown: tuple[str, ...], known: tuple[str, ...]):
+        super().__init__(module, unknown, known)
+
+    def text(self) -> str:
+        module, unknown, known = self.args
+        hints = "".join(did_you_mean(name, known) for name in unknown)
+        names = ", ".join(map(repr, unknown))
+        return (
+            f"{module}.set_attributes: no module below has {names}.{hints} Expected attributes that a "
+            f"module has. Write raise_if_not_found=False to skip those that none has."
+        )

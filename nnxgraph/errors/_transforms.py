@@ -1,0 +1,215 @@
+"""Errors of the transforms."""
+
+from __future__ import annotations
+
+from ._base import NnxError, listed
+
+
+class CaptureError(NnxError, ValueError):
+    """A cached transform reached a Variable that it was not given."""
+
+    def __init__(self, transform: str, function: str, variables: tuple[str, ...], written: bool):
+        super().__init__(transform, function, variables, written)
+
+    def text(self) -> str:
+        transform, function, variables, written = self.args
+        verb = "writes" if written else "reads"
+        return (
+            f"nnx.{transform}: the function {function} {verb} Variables that it was not given:"
+            f"{listed(variables)}\nThe compiled function would keep today's values for ever. Expected: the "
+            f"object that holds them is an argument. Write `nnx.{transform}(lambda model, x: ...)(model, x)`."
+        )
+
+
+class AliasError(NnxError, ValueError):
+    """One Variable is given to a transform in two ways."""
+
+    def __init__(
+        self,
+        transform: str,
+        parameter: str,
+        variable: str,
+        first: tuple[str, str],
+        second: tuple[str, str],
+    ):
+        super().__init__(transform, parameter, variable, first, second)
+
+    def text(self) -> str:
+        transform, parameter, variable, (first, lane1), (second, lane2) = self.args
+        return (
+            f"nnx.{transform}: inconsistent aliasing: {variable} is one Variable, found at {first} with "
+            f"{parameter} {lane1} and at {second} with {lane2}. Expected the same {parameter} wherever it "
+            f"is reached. Give both places the same {parameter}, or pass a copy: nnx.clone(...)."
+        )
+
+
+class ArgumentTypeError(NnxError, TypeError):
+    """An argument or result of a transformed function is neither data nor declared static."""
+
+    def __init__(self, transform: str, where: str, found: str):
+        super().__init__(transform, where, found)
+
+    def text(self) -> str:
+        transform, where, found = self.args
+        advice = (
+            "Return arrays, numbers and objects only"
+            if where.startswith("result")
+            else "Name it in static_argnums or static_argnames, or close over it"
+        )
+        return (
+            f"nnx.{transform}: {where} is {found}. Expected an array, a number, an object of the graph, or a "
+            f"container of these. {advice}."
+        )
+
+
+class PrefixError(NnxError, ValueError):
+    """A prefix such as `in_axes` does not fit the arguments."""
+
+    def __init__(self, transform: str, parameter: str, where: str, found: str, expected: str):
+        super().__init__(transform, parameter, where, found, expected)
+
+    def text(self) -> str:
+        transform, parameter, where, found, expected = self.args
+        return (
+            f"nnx.{transform}: {parameter} does not fit {where}: found {found}, expected {expected}. "
+            f"Write {parameter} as one value for everything, or as a container shaped like the arguments."
+        )
+
+
+class UnmatchedFilterError(NnxError, ValueError):
+    """A StateAxes or StateSharding has no filter for a Variable."""
+
+    def __init__(self, rule: str, path: str, variable: str):
+        super().__init__(rule, path, variable)
+
+    def text(self) -> str:
+        rule, path, variable = self.args
+        return (
+            f"{rule}: no filter matches {variable} at {path or 'the argument'}. Expected filters for every "
+            f"Variable. Write `...: None` as the last entry to take the rest."
+        )
+
+
+class GraphChangeError(NnxError, ValueError):
+    """Branches or loop bodies leave graphs that cannot be joined."""
+
+    def __init__(self, transform: str, problem: str, differences: tuple[str, ...], advice: str):
+        super().__init__(transform, problem, differences, advice)
+
+    def text(self) -> str:
+        transform, problem, differences, advice = self.args
+        return f"nnx.{transform}: {problem}:{listed(differences)}\n{advice}"
+
+
+class AxisSizeError(NnxError, ValueError):
+    """Mapped axes differ in size, or there is none."""
+
+    def __init__(self, transform: str, problem: str, sizes: tuple[str, ...]):
+        super().__init__(transform, problem, sizes)
+
+    def text(self) -> str:
+        transform, problem, sizes = self.args
+        return f"nnx.{transform}: {problem}:{listed(sizes)}" if sizes else f"nnx.{transform}: {problem}"
+
+
+class LaneWriteError(NnxError, ValueError):
+    """A value that differs from lane to lane goes where all lanes share one."""
+
+    def __init__(self, transform: str, receiver: str):
+        super().__init__(transform, receiver)
+
+    def text(self) -> str:
+        transform, receiver = self.args
+        return (
+            f"nnx.{transform}: a value that differs from lane to lane goes to what all lanes share: {receiver}. "
+            f"Expected one value for all. Give it an axis, as in "
+            f"in_axes=nnx.StateAxes({{nnx.BatchStat: 0, ...: None}}), or reduce it over the lanes first."
+        )
+
+
+class LossError(NnxError, TypeError):
+    """The function given to grad does not return what can be differentiated."""
+
+    def __init__(self, transform: str, found: str, advice: str):
+        super().__init__(transform, found, advice)
+
+    def text(self) -> str:
+        transform, found, advice = self.args
+        return f"nnx.{transform}: the function returned {found}. Expected a real scalar loss. {advice}"
+
+
+class NotDifferentiableError(NnxError, TypeError):
+    """A leaf that grad is asked to differentiate by is not real or complex."""
+
+    def __init__(self, transform: str, leaves: tuple[str, ...]):
+        super().__init__(transform, leaves)
+
+    def text(self) -> str:
+        transform, leaves = self.args
+        return (
+            f"nnx.{transform}: cannot differentiate by leaves that are not floating point:{listed(leaves)}\n"
+            f"Expected floats. Choose with argnums=nnx.DiffState(0, filter), or set allow_int=True."
+        )
+
+
+class DonationError(NnxError, ValueError):
+    """One array is donated twice."""
+
+    def __init__(self, transform: str, first: str, second: str):
+        super().__init__(transform, first, second)
+
+    def text(self) -> str:
+        transform, first, second = self.args
+        return (
+            f"nnx.{transform}: {first} is donated, and {second} holds the very same array. Expected an "
+            f"array for each. Write nnx.clone(model, arrays=True) for one of them, or do not donate it."
+        )
+
+
+class InputReturnedError(NnxError, ValueError):
+    """A function returns one of its input objects in a mode that does not allow it."""
+
+    def __init__(self, transform: str, where: str):
+        super().__init__(transform, where)
+
+    def text(self) -> str:
+        transform, where = self.args
+        return (
+            f"nnx.{transform}: {where} is also an input. With graph_updates=False expected outputs that are "
+            f"no input objects. Write graph_updates=True, or return a clone."
+        )
+
+
+class BranchError(NnxError, ValueError):
+    """A switch without branches."""
+
+    def __init__(self, transform: str):
+        super().__init__(transform)
+
+    def text(self) -> str:
+        return f"nnx.{self.args[0]}: branches is empty. Expected at least one function of the operands."
+
+
+class PredicateError(NnxError, TypeError):
+    """A predicate, index or bound of control flow is not what it must be."""
+
+    def __init__(self, transform: str, parameter: str, found: str, expected: str):
+        super().__init__(transform, parameter, found, expected)
+
+    def text(self) -> str:
+        transform, parameter, found, expected = self.args
+        return f"nnx.{transform}: {parameter} is {found}. Expected {expected}."
+
+
+class ScanAxesError(NnxError, ValueError):
+    """`in_axes`, `out_axes` and the function of a scan do not fit together."""
+
+    def __init__(self, found: str, expected: str):
+        super().__init__(found, expected)
+
+    def text(self) -> str:
+        found, expected = self.args
+        return (
+            f"nnx.scan: {found}. Expected {expected}. Write for example in_axes=(nnx.Carry, 0, None), "
+            f"out_axes=(nnx.Carry, 0) for `f(carry, x, constant) -> (carry, y)`."
+        )
