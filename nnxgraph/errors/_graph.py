@@ -96,7 +96,8 @@ class SlotsError(NnxError, TypeError):
     def text(self) -> str:
         cls, slots = self.args
         return (
-            f"{cls} declares __slots__ = {slots!r}. Expected attributes in the instance's __dict__, where the "
+            f"{cls} declares __slots__ = {slots!r}. Expected attributes in the instance's __dict__, "
+            "where the "
             f"graph looks for them. Write the class without __slots__ (and a dataclass without slots=True)."
         )
 

@@ -48,7 +48,8 @@ class MissingKeyError(NnxError, ValueError):
         return (
             f"{layer}: found no random stream, neither in the call nor on the layer. Expected one named "
             f"{stream!r} (or a default stream), since the layer is not deterministic. Write "
-            f"`{layer}(..., rngs=nnx.Rngs(0))` where the layer is made, `layer(x, rngs=nnx.Rngs({stream}=0))` "
+            f"`{layer}(..., rngs=nnx.Rngs(0))` where the layer is made, `layer(x, "
+            f"rngs=nnx.Rngs({stream}=0))` "
             f"where it is called, or call `model.eval()` to turn the randomness off."
         )
 
@@ -73,7 +74,9 @@ class UnboundAxisWarning(UserWarning):
     def __str__(self) -> str:
         layer, axes = self.args
         return (
-            f"{layer}: found no mapped axis named {' or '.join(map(repr, axes))}, so the statistics are those "
-            f"of this call alone. Expected a call under nnx.vmap, nnx.pmap or nnx.shard_map with that axis name. "
+            f"{layer}: found no mapped axis named {' or '.join(map(repr, axes))}, so the statistics "
+            "are those "
+            f"of this call alone. Expected a call under nnx.vmap, nnx.pmap or nnx.shard_map with that "
+            "axis name. "
             f"Make the layer with axis_name=None where statistics are not shared."
         )

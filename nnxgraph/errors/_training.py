@@ -59,7 +59,8 @@ class NoParametersError(NnxError, ValueError):
         where, model, wrt, kinds = self.args
         has = f"it has {', '.join(kinds)}" if kinds else "it has none"
         return (
-            f"{where}: wrt = {wrt} selects no Variable of {model}; {has}. Expected a filter that selects what "
+            f"{where}: wrt = {wrt} selects no Variable of {model}; {has}. Expected a filter that "
+            "selects what "
             f"is to be trained. Write wrt=nnx.Param for all parameters."
         )
 
@@ -73,7 +74,8 @@ class ValueFunctionError(NnxError, TypeError):
     def text(self) -> str:
         name, function, with_state, with_model = self.args
         return (
-            f"Optimizer.update: {name} = the function {function} failed on the State of the parameters and on "
+            f"Optimizer.update: {name} = the function {function} failed on the State of the "
+            "parameters and on "
             f"the model:{listed((f'State: {with_state}', f'model: {with_model}'))}\nExpected a function of "
             f"one of the two that returns the loss. Write `{name}=lambda model: loss(model, x, y)`."
         )
@@ -88,7 +90,8 @@ class TransformationPickleError(NnxError, pickle.PicklingError):
     def text(self) -> str:
         return (
             f"Optimizer: cannot pickle tx = {self.args[0]}: optax builds transformations of functions inside "
-            f"functions. Expected a function that makes the transformation, or the package cloudpickle. Write "
+            f"functions. Expected a function that makes the transformation, or the package "
+            "cloudpickle. Write "
             f"tx=functools.partial(optax.adam, 1e-3) for tx=optax.adam(1e-3), or install cloudpickle."
         )
 
@@ -106,7 +109,8 @@ class MetricArgumentError(NnxError, TypeError):
         problems = [f"{x} is missing" for x in missing] + [f"{x} is taken by no metric" for x in unknown]
         hints = "".join(did_you_mean(x.strip("'"), known) for x in unknown)
         return (
-            f"{metric}.update: the keyword arguments do not fit:{listed(problems)}\nNothing was changed.{hints} "
+            f"{metric}.update: the keyword arguments do not fit:{listed(problems)}\nNothing was "
+            f"changed.{hints} "
             f"Expected {', '.join(map(repr, known)) or 'none, as there is no metric'}. "
             f"Write `update({known[0] if known else ''}=...)`."
         )
@@ -121,7 +125,8 @@ class MetricNameError(NnxError, ValueError):
     def text(self) -> str:
         name, found, instead = self.args
         return (
-            f"MultiMetric({name}=...): found {found}. Expected metrics, under names that MultiMetric does not "
+            f"MultiMetric({name}=...): found {found}. Expected metrics, under names that MultiMetric "
+            "does not "
             f"use itself. Write {instead}."
         )
 

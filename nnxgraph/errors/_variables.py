@@ -74,7 +74,8 @@ class ValueMismatchError(NnxError, ValueError):
     def text(self) -> str:
         variable, found, reason = self.args
         return (
-            f"{variable}: cannot assign {found} with `variable[...] = value`: {reason}. Expected a value that "
+            f"{variable}: cannot assign {found} with `variable[...] = value`: {reason}. Expected a "
+            "value that "
             f"fits the present shape and dtype. To change them write `variable.set_value(value)`."
         )
 
@@ -117,7 +118,8 @@ class SplitStreamError(NnxError, ValueError):
     def text(self) -> str:
         tag, shape = self.args
         return (
-            f"The random stream {tag!r} holds {shape} keys, one for each lane, and a draw needs one. Expected "
+            f"The random stream {tag!r} holds {shape} keys, one for each lane, and a draw needs one. "
+            "Expected "
             f"the call to stand inside the transform that the stream was split for. Write nnx.vmap or "
             f"nnx.scan with axis 0 for the stream, or restore it with nnx.restore_rngs."
         )
