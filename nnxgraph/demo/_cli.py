@@ -10,7 +10,7 @@ from typing import NoReturn
 
 from . import _checkpoint as checkpoint
 from ._data import Corpus, load_corpus
-from ._errors import InputError
+from ._errors import InputError, reason
 from ._run import INTERRUPTED, Plan, run
 from ._settings import PRESETS, Settings, make_settings
 
@@ -103,8 +103,7 @@ def make_folder(folder: Path | None) -> Path:
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        found = (error.strerror or type(error).__name__).lower()
-        raise InputError(f"--out {folder}", found, "a place where a folder can be made") from None
+        raise InputError(f"--out {folder}", reason(error), "a place where a folder can be made") from None
     return folder
 
 

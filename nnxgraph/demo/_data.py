@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from ._errors import InputError
+from ._errors import InputError, reason
 
 Tokens = npt.NDArray[np.int32]
 
@@ -67,8 +67,7 @@ def read(file: Path) -> str:
         found = f"not UTF-8 text, at byte {error.start}"
         raise InputError(f"--data {file}", found, expected) from None
     except OSError as error:
-        found = (error.strerror or type(error).__name__).lower()
-        raise InputError(f"--data {file}", found, expected) from None
+        raise InputError(f"--data {file}", reason(error), expected) from None
 
 
 def split_texts(texts: list[str]) -> tuple[str, str]:

@@ -16,3 +16,8 @@ class InputError(Exception):
     def __str__(self) -> str:
         given, found, expected = (" ".join(str(fact).split()) for fact in self.args)
         return f"{given}: {found}. Expected {expected}."
+
+
+def reason(error: OSError) -> str:
+    """What the operating system says, to stand inside a sentence."""
+    return (error.strerror or type(error).__name__).lower()

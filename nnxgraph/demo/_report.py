@@ -48,11 +48,16 @@ def parameter_table(model: nnx.Module, style: box.Box) -> Table:
 
 
 class Speed:
-    """How fast steps are made, and how long those that are left will take."""
+    """How fast steps are made once the first one, which compiles, is done."""
 
-    def __init__(self, step: int, steps: int, tokens: int) -> None:
+    def __init__(self, steps: int, tokens: int) -> None:
         self.steps, self.tokens = steps, tokens
-        self.first = self.last = (step, time.monotonic())
+        self.first: tuple[int, float] | None = None
+
+    def made_step(self, step: int) -> None:
+        """Starts the clock after the first step."""
+        if self.first is None:
+            self.first = self.last = (step, time.monotonic())
 
     def since_last(self, step: int) -> float:
         """Tokens a second since the last time this was asked."""
@@ -61,8 +66,8 @@ class Speed:
 
     def seconds_left(self, step: int) -> float:
         """The time for the steps that are left, at the speed so far."""
-        before, then = self.first
-        return (time.monotonic() - then) / (step - before) * (self.steps - step)
+        before, then = self.first or self.last
+        return (time.monotonic() - then) / max(step - before, 1) * (self.steps - step)
 
 
 class Lines:
@@ -70,11 +75,12 @@ class Lines:
 
     def __init__(self, say: Callable[[str], None], step: int, steps: int, tokens: int) -> None:
         self.say, self.steps = say, steps
-        self.speed = Speed(step, steps, tokens)
+        self.speed = Speed(steps, tokens)
         say(f"Training from step {step:,} to {steps:,}; compiling comes first.")
 
     def made_step(self, step: int) -> None:
-        """Nothing: a step is no news."""
+        """Shows nothing: one step is no news."""
+        self.speed.made_step(step)
 
     def measured(self, step: int, loss: float, validation: float | None) -> float:
         """Shows losses; returns the speed since the last time, in tokens a second."""
@@ -91,7 +97,7 @@ class Bar:
 
     def __init__(self, progress: Progress, step: int, steps: int, tokens: int) -> None:
         self.progress = progress
-        self.speed = Speed(step, steps, tokens)
+        self.speed = Speed(steps, tokens)
         self.task = progress.add_task(
             "compiling", total=steps, completed=step, loss=NOT_YET, validation=NOT_YET, speed=NOT_YET
         )
@@ -112,6 +118,7 @@ class Bar:
 
     def made_step(self, step: int) -> None:
         """Moves the bar on."""
+        self.speed.made_step(step)
         self.progress.update(self.task, completed=step, description="training")
 
     def measured(self, step: int, loss: float, validation: float | None) -> float:

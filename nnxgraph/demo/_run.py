@@ -10,6 +10,7 @@ import jax.numpy as jnp
 from . import _checkpoint as checkpoint
 from ._baseline import TrigramModel
 from ._data import Corpus, Tokens, held_out_windows, training_batch
+from ._errors import InputError, reason
 from ._interrupt import Interrupt
 from ._metrics import MetricsFile
 from ._report import Bar, Lines, Report
@@ -56,8 +57,11 @@ class Run:
 
     def start(self) -> None:
         """Makes the folder a run, before the first step costs any time."""
-        self.metrics_file = MetricsFile(self.plan.folder, self.step)
-        self.save()
+        try:
+            self.metrics_file = MetricsFile(self.plan.folder, self.step)
+            self.save()
+        except OSError as error:
+            raise InputError(str(self.plan.folder), reason(error), "a folder to write to") from None
 
     def save(self) -> None:
         """Stores the state between two steps."""
@@ -117,6 +121,7 @@ class Run:
         transformer = self.trainer.validation_loss(self.windows)
         trigram = self.trigram_loss()
         self.report.show_sample(*self.sample())
+        self.report.say(f"Checkpoint and metrics are in {self.plan.folder}")
         characters = self.windows.shape[0] * self.settings.length
         self.report.show_result(transformer, trigram, characters)
         return verdict(transformer, trigram)
