@@ -34,9 +34,12 @@ class Module(Pytree):
         Sets `deterministic=False` and `use_running_average=False` wherever a module has the attribute.
 
         Args:
-            **attributes: Further attributes to set in the same way.
+            **attributes: Further attributes to set; some module must have each.
+
+        Raises:
+            UnknownAttributesError: If no module has one of the further attributes.
         """
-        self._set_mode(deterministic=False, use_running_average=False, **attributes)
+        self._set_mode(attributes, deterministic=False, use_running_average=False)
 
     def eval(self, **attributes: Any) -> None:
         """Put this module and those below it in evaluation mode.
@@ -44,11 +47,15 @@ class Module(Pytree):
         Sets `deterministic=True` and `use_running_average=True` wherever a module has the attribute.
 
         Args:
-            **attributes: Further attributes to set in the same way.
-        """
-        self._set_mode(deterministic=True, use_running_average=True, **attributes)
+            **attributes: Further attributes to set; some module must have each.
 
-    def _set_mode(self, **attributes: Any) -> None:
+        Raises:
+            UnknownAttributesError: If no module has one of the further attributes.
+        """
+        self._set_mode(attributes, deterministic=True, use_running_average=True)
+
+    def _set_mode(self, own: dict[str, Any], **attributes: Any) -> None:
+        self.set_attributes(**own)
         self.set_attributes(raise_if_not_found=False, **attributes)
 
     def set_attributes(

@@ -53,11 +53,11 @@ _RANKS = {"b": 0, "u": 1, "i": 1, "f": 2, "V": 2, "c": 3}
 
 def same_kind(variable: Any, now: Any, new: Any) -> Any:
     """`new` with the dtype of `now`, refused where that would lose its kind (float to int)."""
-    if isinstance(new, jax.Array) and new.dtype == now.dtype and not new.weak_type:
-        return new
-    new = jnp.asarray(new)
+    if not isinstance(new, jax.Array):
+        new = jnp.asarray(new)
     if new.dtype == now.dtype:
-        return jnp.asarray(new, dtype=now.dtype)
+        keeps = not new.weak_type or getattr(now, "weak_type", False)
+        return new if keeps else jnp.asarray(new, dtype=now.dtype)
     if is_key(now) or is_key(new) or _RANKS.get(_kind(new), 2) > _RANKS.get(_kind(now), 2):
         raise ValueMismatchError(
             variable._describe(), short(new), f"dtype {new.dtype} would be cut down to {now.dtype}"

@@ -11,6 +11,7 @@ from ._graph import FilterOrderError as FilterOrderError
 from ._graph import FixedContainerError as FixedContainerError
 from ._graph import MisplacedMarkError as MisplacedMarkError
 from ._graph import NonExhaustiveError as NonExhaustiveError
+from ._graph import NotAGraphDefError as NotAGraphDefError
 from ._graph import NotANodeError as NotANodeError
 from ._graph import SharedVariableError as SharedVariableError
 from ._graph import SlotsError as SlotsError
@@ -90,6 +91,7 @@ __all__ = [
     "NnxError",
     "NoParametersError",
     "NonExhaustiveError",
+    "NotAGraphDefError",
     "NotANodeError",
     "NotDifferentiableError",
     "OptimizerArgumentError",

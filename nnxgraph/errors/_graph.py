@@ -173,3 +173,17 @@ class UnknownAttributesError(NnxError, ValueError):
             f"{module}.set_attributes: no module below has {names}.{hints} Expected attributes that a "
             f"module has. Write raise_if_not_found=False to skip those that none has."
         )
+
+
+class NotAGraphDefError(NnxError, TypeError):
+    """Something else stands where a GraphDef is expected."""
+
+    def __init__(self, where: str, found: str):
+        super().__init__(where, found)
+
+    def text(self) -> str:
+        where, found = self.args
+        return (
+            f"{where}: the first argument is a {found}. Expected the GraphDef, and the States behind it. "
+            f"Write `graphdef, state = nnx.split(model)`, then `nnx.merge(graphdef, state)`."
+        )

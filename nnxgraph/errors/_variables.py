@@ -30,10 +30,11 @@ class TraceWriteError(NnxError, ValueError):
         variable, transform, inside = self.args
         where = f" inside nnx.{inside}" if inside else ""
         return (
-            f"Cannot write {variable} from another trace level: it was made outside of {transform}, a raw "
-            f"JAX transform that is active{where}, and the new value could not leave it. Expected: writes "
-            f"under the transforms of nnxgraph, which hand state back. Write nnx.jit, nnx.grad, nnx.vmap, "
-            f"nnx.scan ... for jax.jit, jax.grad, jax.vmap, jax.lax.scan, and pass the object as an argument."
+            f"Cannot write {variable} from another trace level: a raw JAX transform ({transform}) is active "
+            f"here{where}, the Variable was made outside of it, and the new value could not leave. "
+            f"Expected: writes under the transforms of nnxgraph, which hand state back. Write nnx.jit, "
+            f"nnx.grad, nnx.vmap, nnx.scan ... for jax.jit, jax.grad, jax.vmap, jax.lax.scan, and pass "
+            f"the object as an argument."
         )
 
 

@@ -17,7 +17,7 @@ from .._state import Paths, fresh_leaf, states_by_filter
 from .._typing import Key, Path
 from .._values import copy_array, is_key
 from .._variable import Variable
-from ..errors import FixedContainerError, NotANodeError, StateMismatchError
+from ..errors import FixedContainerError, NotAGraphDefError, NotANodeError, StateMismatchError
 from ._graphdef import (
     ROOT,
     GraphDef,
@@ -181,6 +181,7 @@ def merge(
         A new object, with new Variables.
 
     Raises:
+        NotAGraphDefError: If the first argument is no GraphDef.
         StateMismatchError: If a leaf is missing or unknown.
 
     Example:
@@ -189,6 +190,8 @@ def merge(
         >>> twin.kernel is model.kernel, bool((twin.kernel == model.kernel).all())
         (False, True)
     """
+    if not isinstance(graphdef, GraphDef):
+        raise NotAGraphDefError("merge", type(graphdef).__name__)
     gd = graphdef
     leaves = flat_leaves("merge", gd, states)
     values = [x.get_raw_value() if isinstance(x, Variable) else x for x in leaves]

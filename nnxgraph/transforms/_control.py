@@ -177,7 +177,7 @@ def _check_branches(
         if a.edits != b.edits:
             texts += [f"{labels[0]}: {t}" for t in edit_texts(crossing, a.edits)]
             texts += [f"{label}: {t}" for t in edit_texts(crossing, b.edits)]
-        if (a.root, a.records) != (b.root, b.records):
+        if a.root != b.root or (not texts and a.records != b.records):
             texts.append(f"{labels[0]} returns {said(a.root)}, {label} returns {_unlike(a, b)}")
         if not texts:
             pairs = zip(first.leaves[len(a.written) :], other.leaves[len(b.written) :], strict=True)

@@ -20,7 +20,14 @@ from ..graph._graphdef import Desc, record_leaves
 Lane = Hashable
 
 
-class Carry:
+class _Marker(type):
+    """The type of classes that stand for themselves."""
+
+    def __repr__(cls) -> str:
+        return f"nnx.{cls.__name__}"
+
+
+class Carry(metaclass=_Marker):
     """Marks what a loop carries, in `in_axes` and `out_axes` of `nnx.scan`.
 
     Example:
