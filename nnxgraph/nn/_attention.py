@@ -17,7 +17,7 @@ from .._module import Module
 from .._rngs import RngStream
 from .._variable import Intermediate
 from ..errors import LayerInputError
-from ._dropout import drop
+from ._dropout import drop, never_drops
 from ._dtypes import promote_dtype as default_promote_dtype
 from ._dtypes import wider
 from ._types import Array, ArrayLike, Dtype, PrecisionLike, PromoteDtype, Shape
@@ -101,9 +101,7 @@ def attention_weights(
     return softmax_or_zero(scores, hidden)
 
 
-def drop_weights(
-    weights: Array, rate: float, rng: Array | RngStream | None, broadcast: bool
-) -> Array:
+def drop_weights(weights: Array, rate: float, rng: Array | RngStream | None, broadcast: bool) -> Array:
     """Dropout of attention weights, by default the same in all batch entries and heads."""
     if rng is None:
         expected = f"a key, as dropout_rate={rate} and deterministic=False"
@@ -176,7 +174,7 @@ def dot_product_attention(
     weights = weights.astype(v.dtype)
     if module is not None:
         module.sow(Intermediate, "attention_weights", weights)
-    if dropout_rate > 0.0 and not deterministic:
+    if not deterministic and not never_drops(dropout_rate):
         weights = drop_weights(weights, dropout_rate, dropout_rng, broadcast_dropout)
     *batch, heads, length, keys = weights.shape
     kv_heads, depth = v.shape[-2:]

@@ -59,7 +59,7 @@ def real_between(layer: object, argument: str, value: Any, low: float, high: flo
     if not is_number or not low <= value <= high:
         bound = f"a number of at least {low:g}" if high == math.inf else f"a number in [{low:g}, {high:g}]"
         raise LayerOptionError(name_of(layer), argument, repr(value), bound)
-    return value
+    return float(value)
 
 
 def one_of(layer: object, argument: str, value: Any, choices: Sequence[str]) -> Any:

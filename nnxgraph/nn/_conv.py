@@ -155,8 +155,6 @@ class Conv(Module):
         self.dtype = dtype
         self.param_dtype = param_dtype
         self.precision = precision
-        self.kernel_init = kernel_init
-        self.bias_init = bias_init
         self.conv_general_dilated = conv_general_dilated
         self.promote_dtype = promote_dtype
         self.preferred_element_type = preferred_element_type
@@ -164,9 +162,7 @@ class Conv(Module):
         shape = (*self.kernel_size, group_features, self.out_features)
         self.mask = check_mask(self, mask, shape)
         self.kernel = init_param(kernel_init, rngs, shape, param_dtype, kernel_metadata)
-        self.bias = init_optional_param(
-            use_bias, bias_init, rngs, shape[-1:], param_dtype, bias_metadata
-        )
+        self.bias = init_optional_param(use_bias, bias_init, rngs, shape[-1:], param_dtype, bias_metadata)
 
     def _check_shape(self, shape: Shape) -> None:
         """That the inputs have the spatial axes and the channels."""

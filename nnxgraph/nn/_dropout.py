@@ -36,6 +36,11 @@ def draw_key(
     return source() if isinstance(source, RngStream) else source
 
 
+def never_drops(rate: Any) -> bool:
+    """Whether the rate is zero; one that is traced may be anything."""
+    return isinstance(rate, int | float) and rate == 0
+
+
 def drop(x: Array, key: Array, rate: Any, mask_shape: tuple[int, ...]) -> Array:
     """Zeroes entries with probability rate; scales the others so that the mean stays the same."""
     if isinstance(rate, int | float) and rate == 1:
@@ -114,7 +119,7 @@ class Dropout(Module):
             LayerInputError: The inputs lack one of the `broadcast_dims`.
         """
         off = self.deterministic if deterministic is None else deterministic
-        if off or (isinstance(self.rate, int | float) and self.rate == 0):
+        if off or never_drops(self.rate):
             return jnp.asarray(inputs)
         (x,) = promote_dtype((inputs,))
         together = canonical_axes(self, "broadcast_dims", self.broadcast_dims, x.ndim)

@@ -36,9 +36,7 @@ def _joint_dtype(arrays: Sequence[Array]) -> np.dtype[Any]:
     return narrow.pop() if len(narrow) == 1 else np.dtype("float32")
 
 
-def common_dtype(
-    args: Sequence[Any], dtype: Dtype | None = None, *, inexact: bool = True
-) -> np.dtype[Any]:
+def common_dtype(args: Sequence[Any], dtype: Dtype | None = None, *, inexact: bool = True) -> np.dtype[Any]:
     """The dtype that `promote_dtype` casts to; see there."""
     if dtype is not None:
         chosen: np.dtype[Any] = np.dtype(jax.dtypes.canonicalize_dtype(dtype))

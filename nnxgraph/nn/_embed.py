@@ -24,9 +24,7 @@ from ._types import (
 )
 
 # Rows of variance 1 / features, so that an embedding has a length of about one.
-default_embedding_init = initializers.variance_scaling(
-    1.0, "fan_in", "normal", in_axis=1, out_axis=0
-)
+default_embedding_init = initializers.variance_scaling(1.0, "fan_in", "normal", in_axis=1, out_axis=0)
 
 OUT_OF_RANGE = ("nan", "zero", "clip")
 
@@ -81,7 +79,6 @@ class Embed(Module):
         self.features = positive_int(self, "features", features)
         self.dtype = dtype
         self.param_dtype = param_dtype
-        self.embedding_init = embedding_init
         self.promote_dtype = promote_dtype
         self.out_of_range = one_of(self, "out_of_range", out_of_range, OUT_OF_RANGE)
         shape = (self.num_embeddings, self.features)

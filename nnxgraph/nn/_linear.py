@@ -111,16 +111,12 @@ class Linear(Module):
         self.dtype = dtype
         self.param_dtype = param_dtype
         self.precision = precision
-        self.kernel_init = kernel_init
-        self.bias_init = bias_init
         self.dot_general = dot_general
         self.promote_dtype = promote_dtype
         self.preferred_element_type = preferred_element_type
         shape = (self.in_features, self.out_features)
         self.kernel = init_param(kernel_init, rngs, shape, param_dtype, kernel_metadata)
-        self.bias = init_optional_param(
-            use_bias, bias_init, rngs, shape[1:], param_dtype, bias_metadata
-        )
+        self.bias = init_optional_param(use_bias, bias_init, rngs, shape[1:], param_dtype, bias_metadata)
 
     def __call__(self, inputs: ArrayLike, out_sharding: OutSharding = None) -> Array:
         """Applies the map.
@@ -143,9 +139,7 @@ class Linear(Module):
             kernel,
             (((x.ndim - 1,), (0,)), ((), ())),
             precision=self.precision,
-            **without_none(
-                preferred_element_type=self.preferred_element_type, out_sharding=out_sharding
-            ),
+            **without_none(preferred_element_type=self.preferred_element_type, out_sharding=out_sharding),
         )  # (..., out_features)
         return add_bias(outputs, bias)
 
@@ -225,8 +219,6 @@ class LinearGeneral(Module):
         self.use_bias = use_bias
         self.dtype = dtype
         self.param_dtype = param_dtype
-        self.kernel_init = kernel_init
-        self.bias_init = bias_init
         self.precision = precision
         self.promote_dtype = promote_dtype
         self.dot_general = dot_general_cls() if dot_general_cls else dot_general
@@ -236,9 +228,7 @@ class LinearGeneral(Module):
         draw = matrix_initializer(kernel_init, *fans)
         self.kernel = init_param(draw, rngs, sum(fans, ()), param_dtype, kernel_metadata)
         shape = batch + self.out_features
-        self.bias = init_optional_param(
-            use_bias, bias_init, rngs, shape, param_dtype, bias_metadata
-        )
+        self.bias = init_optional_param(use_bias, bias_init, rngs, shape, param_dtype, bias_metadata)
 
     def _check_shape(self, shape: Shape) -> Shape:
         """The mapped axes counted from the front, of an input that has the right sizes."""
@@ -277,9 +267,7 @@ class LinearGeneral(Module):
             kernel,  # (*batch, *in_features, *out_features)
             ((axes, kernel_axes), (batch, batch)),
             precision=self.precision,
-            **without_none(
-                preferred_element_type=self.preferred_element_type, out_sharding=out_sharding
-            ),
+            **without_none(preferred_element_type=self.preferred_element_type, out_sharding=out_sharding),
         )  # (*batch, ..., *out_features)
         if bias is None:
             return outputs

@@ -15,7 +15,7 @@ from ..errors import DecodeCacheError, LayerInputError, LayerOptionError
 from ._attention import dot_product_attention
 from ._checks import check_features, name_of, positive_int, real_between
 from ._decode_cache import append, restrict
-from ._dropout import draw_key, fork_stream
+from ._dropout import draw_key, fork_stream, never_drops
 from ._dtypes import promote_dtype as default_promote_dtype
 from ._linear import LinearGeneral, without_none
 from ._norm import LayerNorm
@@ -176,9 +176,7 @@ class MultiHeadAttention(Module):
         query_ln_scale_metadata: Metadata = NO_METADATA,
         key_ln_scale_metadata: Metadata = NO_METADATA,
     ) -> None:
-        self._set_sizes(
-            num_heads, in_features, qkv_features, out_features, num_kv_heads, in_kv_features
-        )
+        self._set_sizes(num_heads, in_features, qkv_features, out_features, num_kv_heads, in_kv_features)
         self.dtype = dtype
         self.param_dtype = param_dtype
         self.broadcast_dropout = broadcast_dropout
@@ -216,7 +214,7 @@ class MultiHeadAttention(Module):
         )((self.num_heads, self.head_dim), self.out_features, axis=(-2, -1))
         self.query_ln = self._head_norm(ln_promote_dtype, rngs, query_ln_scale_metadata)
         self.key_ln = self._head_norm(ln_promote_dtype, rngs, key_ln_scale_metadata)
-        own_stream = keep_rngs and self.dropout_rate > 0
+        own_stream = keep_rngs and not never_drops(self.dropout_rate)
         self.rngs = fork_stream(rngs if own_stream else None, "dropout")
         self.cached_key = self.cached_value = self.cache_index = None
 
@@ -328,7 +326,7 @@ class MultiHeadAttention(Module):
             key, value, visible, overflow = append(name_of(self), variables, key, value)
             mask, is_causal = restrict(mask, visible), False  # the mask is causal
         off = self.deterministic if deterministic is None else deterministic
-        dropping = self.dropout_rate > 0 and not off
+        dropping = not off and not never_drops(self.dropout_rate)
         x = self.attention_fn(
             query,
             key,

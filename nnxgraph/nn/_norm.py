@@ -171,8 +171,6 @@ class LayerNorm(Module):
         self.param_dtype = param_dtype
         self.use_bias = use_bias
         self.use_scale = use_scale
-        self.bias_init = bias_init
-        self.scale_init = scale_init
         self.reduction_axes = reduction_axes
         self.feature_axes = feature_axes
         self.axis_name = axis_name
@@ -180,12 +178,8 @@ class LayerNorm(Module):
         self.use_fast_variance = use_fast_variance
         self.promote_dtype = promote_dtype
         shape = self.feature_shape
-        self.scale = init_optional_param(
-            use_scale, scale_init, rngs, shape, param_dtype, scale_metadata
-        )
-        self.bias = init_optional_param(
-            use_bias, bias_init, rngs, shape, param_dtype, bias_metadata
-        )
+        self.scale = init_optional_param(use_scale, scale_init, rngs, shape, param_dtype, scale_metadata)
+        self.bias = init_optional_param(use_bias, bias_init, rngs, shape, param_dtype, bias_metadata)
 
     def __call__(self, x: ArrayLike, *, mask: ArrayLike | None = None) -> Array:
         """Normalises.
@@ -264,7 +258,6 @@ class RMSNorm(Module):
         self.dtype = dtype
         self.param_dtype = param_dtype
         self.use_scale = use_scale
-        self.scale_init = scale_init
         self.reduction_axes = reduction_axes
         self.feature_axes = feature_axes
         self.axis_name = axis_name
@@ -272,9 +265,7 @@ class RMSNorm(Module):
         self.use_fast_variance = use_fast_variance
         self.promote_dtype = promote_dtype
         shape = self.feature_shape
-        self.scale = init_optional_param(
-            use_scale, scale_init, rngs, shape, param_dtype, scale_metadata
-        )
+        self.scale = init_optional_param(use_scale, scale_init, rngs, shape, param_dtype, scale_metadata)
         self.bias = None
 
     def __call__(self, x: ArrayLike, mask: ArrayLike | None = None) -> Array:
@@ -378,8 +369,6 @@ class BatchNorm(Module):
         self.param_dtype = param_dtype
         self.use_bias = use_bias
         self.use_scale = use_scale
-        self.bias_init = bias_init
-        self.scale_init = scale_init
         self.axis_name = axis_name
         self.axis_index_groups = axis_index_groups
         self.use_fast_variance = use_fast_variance
@@ -389,12 +378,8 @@ class BatchNorm(Module):
         stat_dtype = wider(np.dtype(param_dtype))
         self.mean: BatchStat[Array] = BatchStat(jnp.zeros(shape, stat_dtype))
         self.var: BatchStat[Array] = BatchStat(jnp.ones(shape, stat_dtype))
-        self.scale = init_optional_param(
-            use_scale, scale_init, rngs, shape, param_dtype, scale_metadata
-        )
-        self.bias = init_optional_param(
-            use_bias, bias_init, rngs, shape, param_dtype, bias_metadata
-        )
+        self.scale = init_optional_param(use_scale, scale_init, rngs, shape, param_dtype, scale_metadata)
+        self.bias = init_optional_param(use_bias, bias_init, rngs, shape, param_dtype, bias_metadata)
 
     def __call__(
         self,

@@ -25,9 +25,7 @@ NAMES = ("SAME", "SAME_LOWER", "VALID", "CIRCULAR", "REFLECT", "CAUSAL")
 COPYING = {"CIRCULAR": "wrap", "REFLECT": "reflect"}
 
 
-def check_padding(
-    layer: object, padding: Padding, kernel_size: Shape, input_dilation: Shape
-) -> str | Pairs:
+def check_padding(layer: object, padding: Padding, kernel_size: Shape, input_dilation: Shape) -> str | Pairs:
     """The padding as one of the names or a pair for each spatial axis."""
     spatial = len(kernel_size)
     if isinstance(padding, str):

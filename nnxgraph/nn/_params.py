@@ -38,9 +38,7 @@ def value_of(param: Param[Array] | None) -> Any:
     return None if param is None else param[...]
 
 
-def matrix_initializer(
-    initializer: Initializer, batch: Shape, fan_in: Shape, fan_out: Shape
-) -> Initializer:
+def matrix_initializer(initializer: Initializer, batch: Shape, fan_in: Shape, fan_out: Shape) -> Initializer:
     """Draws a kernel of many axes as a matrix, so that fan-in and fan-out come out right."""
 
     def draw(key: Array, shape: Shape, dtype: Dtype) -> Any:
