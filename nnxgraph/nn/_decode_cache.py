@@ -73,6 +73,6 @@ def restrict(mask: ArrayLike | None, visible: Array) -> Array:
     """A mask of what both the user's mask and the cache let through."""
     if mask is None:
         return visible
-    given = jnp.asarray(mask).astype(bool)
-    extra = (1,) * max(given.ndim - visible.ndim, 0)
+    given = jnp.atleast_2d(jnp.asarray(mask).astype(bool))
+    extra = (1,) * (given.ndim - visible.ndim)
     return given & jnp.reshape(visible, (*extra, *visible.shape))  # (..., length, capacity)

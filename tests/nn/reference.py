@@ -14,6 +14,9 @@ import nnxgraph as nnx
 
 TOLERANCE = 1e-5
 
+# For layers whose values are set afterwards: drawing a kernel compiles for every shape.
+QUICK = {"kernel_init": nnx.initializers.zeros}
+
 
 def draw(*shape, seed=0):
     """Normal numbers in float64 that float32 represents exactly, so that both sides see the same."""
@@ -60,7 +63,7 @@ def gradients(layer, cotangent, *inputs, **options):
         return jnp.sum(outputs * to_float32(cotangent))
 
     grads = jax.grad(loss, argnums=tuple(range(len(inputs) + 1)))
-    return grads(params, *map(to_float32, inputs))
+    return jax.jit(grads)(params, *map(to_float32, inputs))
 
 
 # --- normalisation: m and v are over axes, of the entries with mask 1

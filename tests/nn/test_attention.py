@@ -106,7 +106,7 @@ def test_gradients_are_those_of_the_formula(batch, heads, kv_heads, depth, optio
         y = nnx.dot_product_attention(q, k, v, bias, **options)
         return (y * to_float32(dy)).sum()
 
-    grads = jax.grad(loss, argnums=(0, 1, 2, 3))(*map(to_float32, (q, k, v, bias)))
+    grads = jax.jit(jax.grad(loss, argnums=(0, 1, 2, 3)))(*map(to_float32, (q, k, v, bias)))
     assert_close(grads[0], dq)
     assert_close(grads[1], sum_groups(dk, group))
     assert_close(grads[2], sum_groups(dv, group))
@@ -133,7 +133,7 @@ def test_rows_that_are_hidden_as_a_whole_are_zero_and_have_no_gradient(how):
         y = nnx.dot_product_attention(q, k, v, **options)
         return (y * to_float32(dy)).sum(), y
 
-    grads, y = jax.grad(loss, argnums=(0, 1, 2), has_aux=True)(*map(to_float32, (q, k, v)))
+    grads, y = jax.jit(jax.grad(loss, argnums=(0, 1, 2), has_aux=True))(*map(to_float32, (q, k, v)))
     assert not y[1].any()
     assert not y[0, 3].any()
     assert_close(y, expected)
@@ -182,7 +182,12 @@ def test_dropout_of_weights(broadcast):
     x = jnp.ones((3, 50, 2, 4))
     identity = jnp.broadcast_to(jnp.eye(50)[None, :, None, :], (3, 50, 2, 50))
     weights = nnx.dot_product_attention(
-        x, x, identity, broadcast, jax.random.key(0), dropout_rate=0.25
+        x,
+        x,
+        identity,
+        broadcast_dropout=broadcast,
+        dropout_rng=jax.random.key(0),
+        dropout_rate=0.25,
     )  # (batch, query, head, key)
     dropped = weights == 0
     assert float(dropped.mean()) == pytest.approx(0.25, abs=0.03)

@@ -233,6 +233,4 @@ def test_error_for_other_features():
 def test_error_for_a_momentum_out_of_range(momentum):
     with pytest.raises(LayerOptionError) as error:
         make(4, momentum=momentum)
-    assert str(error.value) == (
-        f"BatchNorm: found momentum = {momentum!r}. Expected a number in [0, 1]."
-    )
+    assert str(error.value) == (f"BatchNorm: found momentum = {momentum!r}. Expected a number in [0, 1].")

@@ -7,6 +7,7 @@ import pytest
 
 import nnxgraph as nnx
 from tests.nn.reference import (
+    QUICK,
     assert_close,
     convolve,
     convolve_backward,
@@ -61,7 +62,7 @@ cases = pytest.mark.parametrize(("size", "spatial", "options"), CASES.values(), 
 
 
 def make(size, din=256, dout=256, **options):
-    return randomize(nnx.Conv(din, dout, size, rngs=nnx.Rngs(0), **options))
+    return randomize(nnx.Conv(din, dout, size, rngs=nnx.Rngs(0), **QUICK | options))
 
 
 def per_axis(option, axes):
@@ -124,7 +125,8 @@ def test_none_means_one():
 
 
 def test_strides_may_be_positional():
-    assert nnx.Conv(4, 5, (3, 3), (2, 2), rngs=nnx.Rngs(0))(jnp.ones((1, 8, 8, 4))).shape == (1, 4, 4, 5)
+    layer = nnx.Conv(4, 5, (3, 3), (2, 2), rngs=nnx.Rngs(0), **QUICK)
+    assert layer(jnp.ones((1, 8, 8, 4))).shape == (1, 4, 4, 5)
 
 
 def test_causal_output_depends_on_no_later_input():
@@ -170,9 +172,6 @@ def test_default_kernel_has_variance_one_over_fan_in():
 )
 def test_dtype_of_the_result_and_of_gradients(inputs, param, dtype, preferred, result):
     layer = make((3,), 4, 5, dtype=dtype, param_dtype=param, preferred_element_type=preferred)
-    layer = nnx.Conv(
-        4, 5, 3, dtype=dtype, param_dtype=param, preferred_element_type=preferred, rngs=nnx.Rngs(0)
-    )
     y = layer(jnp.ones((1, 8, 4), inputs))
     assert y.dtype == result
     params, _ = gradients(layer, np.ones(y.shape), draw(1, 8, 4)) if result == "float32" else (0, 0)

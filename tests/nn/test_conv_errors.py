@@ -17,8 +17,7 @@ def refusal(*args, **options):
 @pytest.mark.parametrize("size", [0, (3, 0), 2.5, (), "33", None])
 def test_kernel_size(size):
     assert refusal(4, 4, size) == (
-        f"Conv: found kernel_size = {size!r}. "
-        "Expected a whole number, 1 or more, or a sequence of them."
+        f"Conv: found kernel_size = {size!r}. Expected a whole number, 1 or more, or a sequence of them."
     )
 
 
@@ -26,8 +25,7 @@ def test_kernel_size(size):
 @pytest.mark.parametrize("steps", [-1, (1, 2, 3), (1, 0), 1.5])
 def test_numbers_for_each_axis(option, steps):
     assert refusal(4, 4, (3, 3), **{option: steps}) == (
-        f"Conv: found {option} = {steps!r}. "
-        "Expected a whole number, 1 or more, or a sequence of 2 of them."
+        f"Conv: found {option} = {steps!r}. Expected a whole number, 1 or more, or a sequence of 2 of them."
     )
 
 
@@ -56,8 +54,7 @@ def test_copying_padding_of_dilated_inputs(padding):
 @pytest.mark.parametrize("padding", [(1,), (1, 1, 1), ((1, 2), (3,)), ((1, 2), 0.5)])
 def test_explicit_padding(padding):
     assert refusal(4, 4, (3, 3), padding=padding) == (
-        f"Conv: found padding = {padding!r}. "
-        "Expected an int or a pair of ints for each of 2 spatial axes."
+        f"Conv: found padding = {padding!r}. Expected an int or a pair of ints for each of 2 spatial axes."
     )
 
 

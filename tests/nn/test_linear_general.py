@@ -8,7 +8,7 @@ import pytest
 
 import nnxgraph as nnx
 from nnxgraph.errors import LayerInputError, LayerOptionError
-from tests.nn.reference import assert_close, draw, gradients, randomize, to_float32, value
+from tests.nn.reference import QUICK, assert_close, draw, gradients, randomize, to_float32, value
 
 CASES = {
     "one to one": (256, 320, -1, {}, (3, 256)),
@@ -21,15 +21,13 @@ CASES = {
     "two batch axes": (256, 16, 2, {0: 2, 1: 3}, (2, 3, 256, 4)),
 }
 
-cases = pytest.mark.parametrize(
-    ("din", "dout", "axis", "batch", "shape"), CASES.values(), ids=CASES.keys()
-)
+cases = pytest.mark.parametrize(("din", "dout", "axis", "batch", "shape"), CASES.values(), ids=CASES.keys())
 
 
 def make(din, dout, axis=-1, batch_axis=(), **options):
     batch_axis = dict(batch_axis)
     layer = nnx.LinearGeneral(
-        din, dout, axis=axis, batch_axis=batch_axis, rngs=nnx.Rngs(0), **options
+        din, dout, axis=axis, batch_axis=batch_axis, rngs=nnx.Rngs(0), **QUICK | options
     )
     return randomize(layer)
 
@@ -91,9 +89,7 @@ def test_each_batch_index_draws_its_own_kernel():
 @pytest.mark.parametrize("batch_axis", [{}, {0: 3}])
 def test_initializer_with_metadata(batch_axis):
     init = nnx.with_metadata(nnx.initializers.lecun_normal(), names=("in", "heads", "depth"))
-    layer = nnx.LinearGeneral(
-        8, (2, 4), batch_axis=batch_axis, kernel_init=init, rngs=nnx.Rngs(0)
-    )
+    layer = nnx.LinearGeneral(8, (2, 4), batch_axis=batch_axis, kernel_init=init, rngs=nnx.Rngs(0))
     assert layer.kernel.names == ("in", "heads", "depth")
     assert layer.kernel.shape == (*batch_axis.values(), 8, 2, 4)
 

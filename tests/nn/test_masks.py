@@ -37,14 +37,10 @@ def test_inputs_of_different_dtypes():
 
 @pytest.mark.parametrize("extra", [0, 1, 2])
 def test_extra_batch_dims_stand_in_front(extra):
-    assert nnx.make_attention_mask(jnp.ones((2, 3)), jnp.ones((2, 4)), extra_batch_dims=extra).shape == (
-        *[1] * extra,
-        2,
-        1,
-        3,
-        4,
-    )
-    assert nnx.make_causal_mask(jnp.ones((2, 3)), extra).shape == (*[1] * extra, 2, 1, 3, 3)
+    front = (1,) * extra
+    mask = nnx.make_attention_mask(jnp.ones((2, 3)), jnp.ones((2, 4)), extra_batch_dims=extra)
+    assert mask.shape == (*front, 2, 1, 3, 4)
+    assert nnx.make_causal_mask(jnp.ones((2, 3)), extra).shape == (*front, 2, 1, 3, 3)
 
 
 @pytest.mark.parametrize("shape", [(4,), (2, 4)])

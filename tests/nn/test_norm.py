@@ -254,9 +254,7 @@ def test_error_for_a_mask_that_does_not_fit(kind):
 def test_error_for_a_negative_epsilon(kind):
     with pytest.raises(LayerOptionError) as error:
         make(kind, 4, epsilon=-1.0)
-    assert str(error.value) == (
-        f"{kind.__name__}: found epsilon = -1.0. Expected a number of at least 0."
-    )
+    assert str(error.value) == (f"{kind.__name__}: found epsilon = -1.0. Expected a number of at least 0.")
 
 
 @both
@@ -264,6 +262,5 @@ def test_error_for_sizes_that_do_not_match_the_axes(kind):
     with pytest.raises(LayerOptionError) as error:
         make(kind, 4, feature_axes=(-2, -1))
     assert str(error.value) == (
-        f"{kind.__name__}: found num_features = 4. "
-        "Expected one size for each of feature_axes=(-2, -1)."
+        f"{kind.__name__}: found num_features = 4. Expected one size for each of feature_axes=(-2, -1)."
     )
