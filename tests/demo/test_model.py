@@ -20,9 +20,19 @@ def tokens():
     return jax.random.randint(jax.random.key(5), (2, 9), 0, VOCABULARY)
 
 
+@functools.cache
+def original():
+    return Transformer(SETTINGS, VOCABULARY, rngs=nnx.Rngs(0))
+
+
 @pytest.fixture
 def model():
-    return Transformer(SETTINGS, VOCABULARY, rngs=nnx.Rngs(0))
+    return nnx.clone(original())
+
+
+@nnx.jit
+def apply(model, tokens):
+    return model(tokens)
 
 
 def test_rotation_keeps_lengths_and_leaves_the_first_position():
@@ -52,7 +62,7 @@ def test_embedding_and_head_share_one_param(model):
 
 
 def test_first_guess_is_near_uniform(model):
-    logits = model(tokens())
+    logits = apply(model, tokens())
     assert logits.shape == (2, 9, VOCABULARY)
     loss = -jax.nn.log_softmax(logits).mean()
     assert float(loss) == pytest.approx(math.log(VOCABULARY), abs=0.05)
@@ -61,7 +71,7 @@ def test_first_guess_is_near_uniform(model):
 def test_character_does_not_see_those_that_follow(model):
     model.eval()
     changed = tokens().at[:, 5].set((tokens()[:, 5] + 1) % VOCABULARY)
-    before, after = model(tokens()), model(changed)
+    before, after = apply(model, tokens()), apply(model, changed)
     np.testing.assert_allclose(before[:, :5], after[:, :5], atol=1e-6)
     assert (jnp.abs(before[:, 5:] - after[:, 5:]).max(axis=(0, 2)) > 1e-4).all()
 
@@ -107,7 +117,7 @@ def test_logits_are_those_of_an_independent_formula(model):
     noisy = jax.tree.map(lambda a: a + jnp.asarray(rng.normal(0, 0.1, a.shape), a.dtype), params)
     nnx.update(model, noisy)
     expected = plain_forward(model, tokens())
-    assert np.abs(np.asarray(model(tokens())) - expected).max() <= 1e-5 * np.abs(expected).max()
+    assert np.abs(np.asarray(apply(model, tokens())) - expected).max() <= 1e-5 * np.abs(expected).max()
 
 
 def test_layers_start_with_weights_of_their_own(model):
@@ -119,10 +129,10 @@ def test_layers_start_with_weights_of_their_own(model):
 def test_each_layer_draws_a_dropout_of_its_own_and_another_one_next_time(model):
     keys = jax.random.key_data(model.blocks.dropout.rngs.key[...])  # (L, 2)
     assert len({tuple(key) for key in keys.tolist()}) == SETTINGS.layers
-    assert (model(tokens()) != model(tokens())).any()
+    assert (apply(model, tokens()) != apply(model, tokens())).any()
     assert model.blocks.dropout.rngs.count[...].tolist() == [4, 4, 4]  # two draws in each call
     model.eval()
-    assert (model(tokens()) == model(tokens())).all()
+    assert (apply(model, tokens()) == apply(model, tokens())).all()
 
 
 def test_attention_passes_its_options_on():
