@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import jax
@@ -22,7 +23,7 @@ def short(x: Any) -> str:
         return f"a {type(x).__name__} with {len(x)} entries"
     if isinstance(x, type):
         return f"the class {x.__name__}"
-    if callable(x):
+    if hasattr(x, "__qualname__") or isinstance(x, functools.partial):
         return f"the function {function_name(x)}"
     return f"a {type(x).__name__}"
 

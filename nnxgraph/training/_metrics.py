@@ -94,8 +94,8 @@ class Metric(Pytree):
         taken = (k for k in given if known.any_other or k in known.required or k in known.optional)
         return {k: k for k in taken}
 
-    def _missing(self, sources: Mapping[str, str]) -> list[str]:
-        """The keywords that `update` needs and that are not among the sources, in quotes."""
+    def _missing(self, name: str, sources: Mapping[str, str]) -> list[str]:
+        """The keywords that `update` needs and that the sources of this metric, `name`, do not have."""
         return [repr(k) for k in self._keywords().required if k not in sources]
 
 
@@ -121,6 +121,10 @@ class _OneArgument(Metric):
         found = super()._sources(name, given)
         return found if self.argname in found or name not in given else {**found, self.argname: name}
 
+    def _missing(self, name: str, sources: Mapping[str, str]) -> list[str]:
+        found = super()._missing(name, sources)
+        return [f"{self.argname!r} (or {name!r})"] if found and name != self.argname else found
+
     def _only(self, kwargs: Mapping[str, Any]) -> Any:
         """The one argument."""
         if kwargs.keys() != {self.argname}:
@@ -131,7 +135,32 @@ class _OneArgument(Metric):
         return kwargs[self.argname]
 
 
-class Average(_OneArgument):
+class _Mean(Metric):
+    """The state of a weighted mean."""
+
+    total: MetricState
+    count: MetricState
+
+    def __init__(self) -> None:
+        self.total = _scalar_state()
+        self.count = _scalar_state()
+
+    def reset(self) -> None:
+        """Forget all values; the shapes of the state stay."""
+        _zero(self.total, self.count)
+
+    def compute(self) -> Array:
+        """The mean, float32; nan if no value counted."""
+        mean: Array = self.total.get_value() / self.count.get_value()
+        return mean
+
+    def _add(self, values: Any, weights: Any, mask: Any) -> None:
+        values, weights = _weighted(type(self).__name__, values, weights, mask)
+        self.total.set_value(self.total.get_value() + (values * weights).sum())
+        self.count.set_value(self.count.get_value() + weights.sum())
+
+
+class Average(_OneArgument, _Mean):
     """The weighted mean of all values seen since the last reset.
 
     Give weights where batches differ in size: the mean of the means of batches is wrong if the last one is
@@ -149,13 +178,8 @@ class Average(_OneArgument):
     """
 
     def __init__(self, argname: str = "values"):
+        super().__init__()
         self.argname = argname
-        self.total = _scalar_state()
-        self.count = _scalar_state()
-
-    def reset(self) -> None:
-        """Forget all values; the shapes of the state stay."""
-        _zero(self.total, self.count)
 
     def update(self, *, weights: Any = None, mask: Any = None, **kwargs: Any) -> None:
         """Take values into account.
@@ -171,18 +195,8 @@ class Average(_OneArgument):
         """
         self._add(self._only(kwargs), weights, mask)
 
-    def _add(self, values: Any, weights: Any, mask: Any) -> None:
-        values, weights = _weighted(type(self).__name__, values, weights, mask)
-        self.total.set_value(self.total.get_value() + (values * weights).sum())
-        self.count.set_value(self.count.get_value() + weights.sum())
 
-    def compute(self) -> Array:
-        """The mean, float32; nan if no value counted."""
-        mean: Array = self.total.get_value() / self.count.get_value()
-        return mean
-
-
-class Accuracy(Average):
+class Accuracy(_Mean):
     """The share of labels that are predicted right.
 
     Args:
@@ -199,7 +213,7 @@ class Accuracy(Average):
         super().__init__()
         self.threshold = threshold
 
-    def update(  # type: ignore[override]  # it takes logits and labels for the values
+    def update(  # type: ignore[override]  # each metric says which keywords it takes
         self, *, logits: Any, labels: Any, weights: Any = None, mask: Any = None
     ) -> None:
         """Take predictions into account.
@@ -232,12 +246,6 @@ class Accuracy(Average):
         if not whole and not (labels.dtype == bool and self.threshold is not None):
             instead = "Write labels.argmax(-1) for labels that are one-hot."
             raise MetricValueError("Accuracy", f"labels {short(labels)}", "integers", instead)
-
-    def _keywords(self) -> Keywords:
-        return Keywords(("logits", "labels"), ("weights", "mask"))
-
-    def _sources(self, name: str, given: Iterable[str]) -> dict[str, str]:
-        return Metric._sources(self, name, given)
 
 
 class Statistics(NamedTuple):
@@ -331,7 +339,7 @@ def _weighted(metric: str, values: Any, weights: Any, mask: Any) -> tuple[Array,
 def _fitted(metric: str, name: str, x: Array, values: Array) -> Array:
     """Weights or a mask in the shape of the values."""
     if name == "mask":
-        x = x != 0
+        x = x.astype(bool)
     try:
         fits = np.broadcast_shapes(x.shape, values.shape) == values.shape
     except ValueError:

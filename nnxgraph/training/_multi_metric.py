@@ -90,7 +90,7 @@ class MultiMetric(Metric):
         missing = tuple(
             f"{keyword} for {name} ({type(metric).__name__})"
             for name, metric in metrics.items()
-            for keyword in metric._missing(sources[name])
+            for keyword in metric._missing(name, sources[name])
         )
         taken = {source for below in sources.values() for source in below.values()}
         unknown = tuple(repr(keyword) for keyword in given if keyword not in taken)

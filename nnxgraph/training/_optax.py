@@ -89,14 +89,20 @@ class Transformation:
         """The transformation itself."""
         if _is_transformation(self.given):
             return self.given
-        made = self.given() if callable(self.given) else self.given
+        problem = None
+        made = self.given
+        if callable(self.given):
+            try:
+                made = self.given()
+            except TypeError as error:
+                problem = error
         if not _is_transformation(made):
             raise OptimizerArgumentError(
                 "Optimizer",
                 f"tx = {short(self.given)}",
                 "an optax transformation, or a function without arguments that makes one",
                 "Write tx=optax.adam(1e-3), or tx=functools.partial(optax.adam, 1e-3).",
-            )
+            ) from problem
         return made
 
     def __deepcopy__(self, memo: Any) -> Transformation:
