@@ -303,12 +303,17 @@ def _parts(value: Any, shape: Shape) -> list[Any]:
 
 
 def _needs_hiding(desc: Desc) -> bool:
-    """Whether JAX would see static leaves as data, or could not sort the keys."""
+    """Whether JAX would see static leaves as data, or sort the keys, or fail to."""
     if desc[0] != "container":
         return bool(desc[0] == "static")
-    if desc[1].cls is dict and not sortable(desc[1].keys):
+    if desc[1].cls is dict and not _is_sorted(desc[1].keys):
         return True
     return any(map(_needs_hiding, desc[2]))
+
+
+def _is_sorted(keys: Sequence[Any]) -> bool:
+    """Whether JAX gives a plain dict back with its keys in the same order."""
+    return len(keys) < 2 or (sortable(keys) and sorted(keys) == list(keys))
 
 
 def _hollow(desc: Desc) -> Desc:

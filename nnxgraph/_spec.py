@@ -46,10 +46,15 @@ class VariableSpec:
         return spec
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return (VariableSpec.of, (self.kind, dict(self.metadata)))
+        return (_interned, (self.kind, dict(self.metadata)))
 
     def __repr__(self) -> str:
         return f"VariableSpec({self.kind.__name__}, {self.metadata})"
+
+
+def _interned(kind: type[Variable[Any]], metadata: Mapping[str, Any]) -> VariableSpec:
+    """`VariableSpec.of` as a function, which all ways of pickling find by its name."""
+    return VariableSpec.of(kind, metadata)
 
 
 def _hooks_of(kind: type, metadata: Mapping[str, Any], name: str) -> tuple[Hook, ...]:

@@ -168,7 +168,7 @@ class State(MutableMapping[Key, Any]):
         return State._of(_nest((p, v) for p, v in _walk(self._mapping, (), []) if p not in taken))
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return (type(self)._of, (dict(self._mapping),))
+        return (_state_over, (type(self), dict(self._mapping)))
 
     def flat_state(self) -> FlatState:
         """The leaves with their paths."""
@@ -226,6 +226,11 @@ class State(MutableMapping[Key, Any]):
         fresh = _nest((path, new.get(path, leaf)) for path, leaf in old.items())
         self._mapping.clear()
         self._mapping.update(fresh)
+
+
+def _state_over(cls: type[State], mapping: dict[Key, Any]) -> State:
+    """The State with this nested dict, for pickles."""
+    return cls._of(mapping)
 
 
 def _same_leaf(a: Any, b: Any) -> bool:

@@ -308,8 +308,15 @@ def replace_raw_leaves(gd: GraphDef, leaves: list[Any], objects: list[Any], raw:
     builder.objects = objects
     for x, record, start in zip(objects, gd.records, leaf_starts(gd), strict=True):
         end = start + record_leaves(record)
-        if record[0] == "object" and any(i in raw for i in range(start, end)):
-            change_object(x, record, builder.attributes(record, iter(merged[start:end])))
+        if record[0] == "variable" or not any(i in raw for i in range(start, end)):
+            continue
+        attributes = dict(node_type(type(x)).attributes(x))
+        for name, desc in zip(record[2], record[3], strict=True):
+            end = start + count_leaves(desc)
+            if any(i in raw for i in range(start, end)):
+                attributes[name] = builder.value(desc, iter(merged[start:end]))
+            start = end
+        change_object(x, record, attributes)
 
 
 def clone(node: N, variables: bool = True, *, arrays: bool = False, graph: bool | None = None) -> N:
