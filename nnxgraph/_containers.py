@@ -12,6 +12,7 @@ from typing import Any, TypeVar, overload
 
 from ._module import Module
 from ._pytree import has_data, marks_of, set_marks, unmarked
+from .errors import EntryNotFoundError
 from .graph._graphdef import TypedKeys
 from .graph._registry import NodeType, register_node_type
 
@@ -155,7 +156,8 @@ class Dict(Module, MutableMapping[Any, T]):
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__") or name == "_items" or name not in self._items:
-            raise AttributeError(f"{type(self).__name__} has no entry or attribute {name!r}")
+            known = tuple(k for k in self._items if isinstance(k, str)) if name != "_items" else ()
+            raise EntryNotFoundError(type(self).__name__, name, known)
         return self._items[name]
 
     def __setattr__(self, name: str, value: Any) -> None:

@@ -9,7 +9,7 @@ from ._filters import Filter, filters_to_predicates
 from ._pytree import Pytree
 from ._typing import Key, Path
 from ._variable import Perturbation, Variable
-from .errors import UnknownAttributesError
+from .errors import NameTakenError, UnknownAttributesError
 from .graph._traverse import iter_children, iter_graph
 
 
@@ -118,7 +118,7 @@ class Module(Pytree):
             True: the value was recorded.
 
         Raises:
-            ValueError: If the attribute exists and is no Variable of that kind.
+            NameTakenError: If the attribute exists and is no Variable of that kind.
         """
         found = vars(self).get(name)
         if found is None:
@@ -126,10 +126,8 @@ class Module(Pytree):
         elif type(found) is variable_type:
             found.set_value(reduce_fn(found.get_value(), value))
         else:
-            raise ValueError(
-                f"{type(self).__name__}.sow: attribute {name!r} is a {type(found).__name__}. "
-                f"Expected no attribute or a {variable_type.__name__}. Choose another name."
-            )
+            where = f"{type(self).__name__}.sow"
+            raise NameTakenError(where, name, type(found).__name__, variable_type.__name__)
         return True
 
     def perturb(

@@ -20,7 +20,7 @@ from jax.tree_util import DictKey, GetAttrKey, SequenceKey
 from ._repr import path_text, short
 from ._state import sortable
 from ._typing import MISSING, Missing
-from .errors import CycleError, StaticArrayError
+from .errors import CycleError, MarkArgumentsError, StaticArrayError
 from .graph._graphdef import LEAF, Desc, GraphDef, Shape
 from .graph._registry import (
     Kind,
@@ -57,7 +57,7 @@ def _marked(mark: str, value: Any, kwargs: dict[str, Any]) -> Any:
         metadata = {**kwargs.pop("metadata", {}), "nnx_mark": mark}
         return dataclasses.field(metadata=metadata, **kwargs)
     if kwargs:
-        raise TypeError(f"{mark}: expected a value or the arguments of dataclasses.field, found both")
+        raise MarkArgumentsError(mark, tuple(kwargs))
     return value.__class__(mark, value.value) if isinstance(value, Mark) else Mark(mark, value)
 
 

@@ -20,7 +20,7 @@ from ._filters import Filter, to_predicate
 from ._pytree import Pytree
 from ._typing import MISSING, Missing, Path
 from ._variable import Variable
-from .errors import MissingStreamError, SplitStreamError
+from .errors import MissingStreamError, SplitStreamError, SqueezeError
 from .graph._traverse import iter_graph
 
 
@@ -369,7 +369,7 @@ def split_rngs(
         Backups with `restore()`, also a context manager; or a decorator.
 
     Raises:
-        ValueError: If `squeeze` is set and `splits` is not 1.
+        SqueezeError: If `squeeze` is set and `splits` is not 1.
 
     Example:
         >>> @nnx.split_rngs(splits=3)
@@ -380,7 +380,7 @@ def split_rngs(
         (3, 2, 2)
     """
     if squeeze and splits != 1:
-        raise ValueError(f"split_rngs: squeeze=True needs splits=1, found splits={splits!r}.")
+        raise SqueezeError(splits)
 
     def fresh(path: Path, stream: RngStream) -> RngStream:
         return stream.fork() if squeeze else stream.split(splits)

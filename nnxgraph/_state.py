@@ -22,7 +22,7 @@ from ._repr import path_text, short
 from ._static import compare_by_parts
 from ._typing import Key, Path
 from ._variable import Variable, new_variable
-from .errors import NonExhaustiveError, StateMismatchError
+from .errors import EntryNotFoundError, NonExhaustiveError, StateMismatchError
 
 Flat = list[tuple[Path, Any]]
 
@@ -49,7 +49,8 @@ def _nest(items: Iterable[tuple[Path, Any]]) -> dict[Key, Any]:
     root: dict[Key, Any] = {}
     for path, value in items:
         if not path:
-            raise ValueError("a State cannot hold a leaf with an empty path")
+            advice = "Expected a key for each leaf. Write nnx.State({'name': value})."
+            raise StateMismatchError("State", ("a leaf has an empty path",), advice)
         level = root
         for key in path[:-1]:
             below = level.setdefault(key, {})
@@ -139,7 +140,8 @@ class State(MutableMapping[Key, Any]):
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__") or name == "_mapping" or name not in self._mapping:
-            raise AttributeError(f"State has no entry {name!r}; it has {', '.join(map(repr, self))}")
+            known = () if name == "_mapping" else tuple(str(k) for k in self._mapping)
+            raise EntryNotFoundError("State", name, known)
         return self[name]
 
     def __setattr__(self, name: str, value: Any) -> None:
@@ -185,12 +187,16 @@ class State(MutableMapping[Key, Any]):
 
     def split(self, first: Filter, /, *filters: Filter) -> Any:
         """One State for each filter, which together match every leaf; a single one is not in a tuple."""
-        states = states_by_filter("State.split", list(to_flat_state(self)), (first, *filters), exhaustive=True)
+        states = states_by_filter(
+            "State.split", list(to_flat_state(self)), (first, *filters), exhaustive=True
+        )
         return states if filters else states[0]
 
     def filter(self, first: Filter, /, *filters: Filter) -> Any:
         """The leaves that match, one State for each filter; a single one is not in a tuple."""
-        states = states_by_filter("State.filter", list(to_flat_state(self)), (first, *filters), exhaustive=False)
+        states = states_by_filter(
+            "State.filter", list(to_flat_state(self)), (first, *filters), exhaustive=False
+        )
         return states if filters else states[0]
 
     @staticmethod

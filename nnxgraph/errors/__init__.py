@@ -6,10 +6,14 @@ Every text says where, what was found, what was expected, and what to write inst
 
 from ._base import NnxError as NnxError
 from ._graph import CycleError as CycleError
+from ._graph import EntryNotFoundError as EntryNotFoundError
 from ._graph import FilterError as FilterError
 from ._graph import FilterOrderError as FilterOrderError
 from ._graph import FixedContainerError as FixedContainerError
+from ._graph import MarkArgumentsError as MarkArgumentsError
 from ._graph import MisplacedMarkError as MisplacedMarkError
+from ._graph import MissingFilterError as MissingFilterError
+from ._graph import NameTakenError as NameTakenError
 from ._graph import NonExhaustiveError as NonExhaustiveError
 from ._graph import NotAGraphDefError as NotAGraphDefError
 from ._graph import NotANodeError as NotANodeError
@@ -54,6 +58,7 @@ from ._variables import KindMismatchError as KindMismatchError
 from ._variables import LeakedVariableError as LeakedVariableError
 from ._variables import MissingStreamError as MissingStreamError
 from ._variables import SplitStreamError as SplitStreamError
+from ._variables import SqueezeError as SqueezeError
 from ._variables import TraceWriteError as TraceWriteError
 from ._variables import UnsupportedVariableError as UnsupportedVariableError
 from ._variables import ValueMismatchError as ValueMismatchError
@@ -69,6 +74,7 @@ __all__ = [
     "DecodeCacheError",
     "DonationError",
     "DtypeNotInexactError",
+    "EntryNotFoundError",
     "FilterError",
     "FilterOrderError",
     "FixedContainerError",
@@ -85,9 +91,12 @@ __all__ = [
     "MetricArgumentError",
     "MetricNameError",
     "MetricValueError",
+    "MarkArgumentsError",
     "MisplacedMarkError",
+    "MissingFilterError",
     "MissingKeyError",
     "MissingStreamError",
+    "NameTakenError",
     "NnxError",
     "NoParametersError",
     "NonExhaustiveError",
@@ -102,6 +111,7 @@ __all__ = [
     "SharedVariableError",
     "SlotsError",
     "SplitStreamError",
+    "SqueezeError",
     "StateMismatchError",
     "StaticArrayError",
     "TraceWriteError",

@@ -187,3 +187,57 @@ class NotAGraphDefError(NnxError, TypeError):
             f"{where}: the first argument is a {found}. Expected the GraphDef, and the States behind it. "
             f"Write `graphdef, state = nnx.split(model)`, then `nnx.merge(graphdef, state)`."
         )
+
+
+class MissingFilterError(NnxError, ValueError):
+    """A function that takes filters is given none."""
+
+    def __init__(self, where: str):
+        super().__init__(where)
+
+    def text(self) -> str:
+        where = self.args[0]
+        return (
+            f"{where}: found no filter. Expected at least one, which says what is meant. "
+            f"Write nnx.{where}(model, nnx.Intermediate)."
+        )
+
+
+class MarkArgumentsError(NnxError, TypeError):
+    """`nnx.data` or `nnx.static` is given a value and the arguments of a field at once."""
+
+    def __init__(self, mark: str, arguments: tuple[str, ...]):
+        super().__init__(mark, arguments)
+
+    def text(self) -> str:
+        mark, arguments = self.args
+        return (
+            f"nnx.{mark}: found a value and {', '.join(arguments)}. Expected a value alone (for an attribute), "
+            f"or arguments of dataclasses.field alone (for a field). Write nnx.{mark}(value)."
+        )
+
+
+class EntryNotFoundError(NnxError, AttributeError):
+    """A State or Dict has no entry that is read as an attribute."""
+
+    def __init__(self, kind: str, name: str, known: tuple[str, ...]):
+        super().__init__(kind, name, known)
+
+    def text(self) -> str:
+        kind, name, known = self.args
+        has = f"it has {', '.join(map(repr, known))}" if known else "it has none"
+        return f"{kind} has no entry {name!r}; {has}.{did_you_mean(name, known)}"
+
+
+class NameTakenError(NnxError, ValueError):
+    """A value is to be recorded under a name that stands for something else."""
+
+    def __init__(self, where: str, name: str, found: str, expected: str):
+        super().__init__(where, name, found, expected)
+
+    def text(self) -> str:
+        where, name, found, expected = self.args
+        return (
+            f"{where}: attribute {name!r} is a {found}. Expected no such attribute, or a {expected}. "
+            f"Choose another name."
+        )

@@ -124,3 +124,16 @@ class SplitStreamError(NnxError, ValueError):
             f"the call to stand inside the transform that the stream was split for. Write nnx.vmap or "
             f"nnx.scan with axis 0 for the stream, or restore it with nnx.restore_rngs."
         )
+
+
+class SqueezeError(NnxError, ValueError):
+    """Random streams are to be split into several and the axis dropped."""
+
+    def __init__(self, splits: object):
+        super().__init__(splits)
+
+    def text(self) -> str:
+        return (
+            f"split_rngs: found squeeze=True with splits={self.args[0]!r}. Expected splits=1, the one case "
+            f"in which the axis can be dropped. Write squeeze=False."
+        )

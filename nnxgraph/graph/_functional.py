@@ -17,7 +17,13 @@ from .._state import Paths, fresh_leaf, states_by_filter
 from .._typing import Key, Path
 from .._values import copy_array, is_key
 from .._variable import Variable
-from ..errors import FixedContainerError, NotAGraphDefError, NotANodeError, StateMismatchError
+from ..errors import (
+    FixedContainerError,
+    MissingFilterError,
+    NotAGraphDefError,
+    NotANodeError,
+    StateMismatchError,
+)
 from ._graphdef import (
     ROOT,
     GraphDef,
@@ -354,7 +360,8 @@ def pop(node: Node, *filters: Filter) -> Any:
         A State with the Variables, or a tuple of one State for each filter if there are several.
 
     Raises:
-        ValueError: If there is no filter.
+        MissingFilterError: If there is no filter.
+        FixedContainerError: If a Variable stands in a namedtuple or another container of a fixed form.
 
     Example:
         >>> class Net(nnx.Module):
@@ -367,7 +374,7 @@ def pop(node: Node, *filters: Filter) -> Any:
         (['h'], False)
     """
     if not filters:
-        raise ValueError("pop: expected at least one filter. Write nnx.pop(model, nnx.Intermediate).")
+        raise MissingFilterError("pop")
     predicates = filters_to_predicates(filters)
     gd, leaves, objects = walk(node)
     items = [(p, v) for p, v in _leaf_objects(gd, leaves, objects) if isinstance(v, Variable)]
