@@ -144,6 +144,42 @@ def test_rebuilt_optimizer_does_not_retrace():
     assert len(traces) == 2
 
 
+def test_rebuilt_mask_does_not_retrace():
+    traces = []
+
+    @nnx.jit
+    def step(model, optimizer, grads):
+        traces.append(1)
+        optimizer.update(model, grads)
+
+    def train_one(least):
+        model = make()
+        mask = jax.tree.map(lambda p: p.ndim > least, nnx.state(model, nnx.Param))
+        optimizer = nnx.Optimizer(model, optax.adamw(1e-2, mask=mask), wrt=nnx.Param)
+        step(model, optimizer, gradients(model))
+
+    train_one(1)
+    train_one(1)
+    assert len(traces) == 1
+    train_one(0)
+    assert len(traces) == 2
+
+
+def test_mask_made_in_a_compiled_function():
+    @nnx.jit
+    def create():
+        model = nnx.Linear(4, 3, rngs=nnx.Rngs(0))
+        mask = jax.tree.map(lambda p: p.ndim > 1, nnx.state(model))
+        return model, nnx.Optimizer(model, optax.masked(optax.sgd(0.0), mask), wrt=nnx.Param)
+
+    model, optimizer = create()
+    grads = nnx.map_state(lambda path, v: v.replace(jnp.ones(v.shape)), nnx.state(model))
+    kernel, bias = model.kernel[...], model.bias[...]
+    nnx.jit(lambda m, o, g: o.update(m, g))(model, optimizer, grads)
+    assert (model.kernel[...] == kernel).all()
+    np.testing.assert_allclose(model.bias[...], bias + 1)
+
+
 def test_scan_over_steps_equals_a_loop():
     def step(carry, x):
         model, optimizer = carry
