@@ -261,7 +261,8 @@ class Boundary:
         if call is not None:
             call.written = late
         change_leaves = [*edit_leaves, *walk.all_leaves()]
-        resolver = self._lanes_of_change(inside, walk, edits, root, len(edit_leaves))
+        arguments = call.crossing.names.arguments if call is not None else ()
+        resolver = self._lanes_of_change(inside, walk, edits, root, len(edit_leaves), arguments)
         if call is not None:
             call.where = resolver.where
         self._name_axes(walk.objects, resolver.starts, resolver.lane_of, NamedAxis.leave)
@@ -303,15 +304,16 @@ class Boundary:
         edits: list[tuple[int, Desc]],
         root: Desc,
         edit_count: int,
+        arguments: tuple[str, ...],
     ) -> Resolver:
         """The lanes of the leaves of edits, of the result, and of new objects."""
         first = edit_count + count_leaves(root)
-        names = Names(self.name, self.result_parameter)
+        names = Names(self.name, self.result_parameter, arguments)
         resolver = Resolver(names, self.lanes, walk.records, walk.objects, first)
         numbers = iter(range(first))
         graphdef = inside.layout.graphdef
         if edits:
-            args = self._resolve(graphdef, inside.objects, Names(self.name, self.parameter))
+            args = self._resolve(graphdef, inside.objects, names)
             for i, record in edits:
                 if record[0] == "object":
                     prefix, local, path = args.places[i]
@@ -322,14 +324,15 @@ class Boundary:
         if known and not self.mode.structure:
             raise InputReturnedError(self.name, names.text(known[0][1]))
         if known and self.checks_results:
-            self._check_returned(inside, known, names)
+            self._check_returned(inside, known, arguments)
         return resolver
 
-    def _check_returned(self, inside: _Inside, known: list[tuple[int, Path]], names: Names) -> None:
+    def _check_returned(
+        self, inside: _Inside, known: list[tuple[int, Path]], arguments: tuple[str, ...]
+    ) -> None:
         """Refuse an input that is returned in another lane than it came in."""
-        graphdef = inside.layout.graphdef
-        resolver = self._resolve(graphdef, inside.objects, Names(self.name, self.parameter))
-        resolver.names = names
+        names = Names(self.name, f"{self.parameter}/{self.result_parameter}", arguments)
+        resolver = self._resolve(inside.layout.graphdef, inside.objects, names)
         for i, path in known:
             prefix: Any = self.outs
             for key in path[1:]:

@@ -112,7 +112,7 @@ def jit(
         >>> bool(jnp.allclose(model.kernel[...] * 2, before))
         True
     """
-    options = {"keep_unused": keep_unused, "inline": inline}
+    options: dict[str, Any] = {"keep_unused": keep_unused, "inline": inline}
     options |= {k: v for k, v in (("device", device), ("backend", backend)) if v is not None}
     f, bound = unbind(fun)
     compiled = _Compiled(f, bound, in_shardings, out_shardings, options, (graph, graph_updates))

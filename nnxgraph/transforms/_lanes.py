@@ -87,7 +87,8 @@ class _FilterRule(PrefixRule):
         for predicate, lane in self._predicates:
             if predicate(path, variable):
                 return lane
-        raise UnmatchedFilterError(type(self).__name__, path_text(path), short_variable(variable))
+        where = path_text(path).removeprefix(".")
+        raise UnmatchedFilterError(type(self).__name__, where, short_variable(variable))
 
     @property
     def filters(self) -> tuple[Any, ...]:

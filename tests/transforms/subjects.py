@@ -67,7 +67,9 @@ def traced(f):
 
 def values(x):
     """The values of a graph by path, as numbers to compare."""
-    return {path: jax.tree.map(lambda a: a.tolist(), v.get_value()) for path, v in nnx.to_flat_state(nnx.state(x))}
+    return {
+        path: jax.tree.map(lambda a: a.tolist(), v.get_value()) for path, v in nnx.to_flat_state(nnx.state(x))
+    }
 
 
 def cells(count=3):
