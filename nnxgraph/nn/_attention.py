@@ -7,6 +7,7 @@ values.
 
 from __future__ import annotations
 
+import functools
 import math
 
 import jax
@@ -64,6 +65,30 @@ def softmax_or_zero(logits: Array, hidden: Array) -> Array:
     return jnp.where(hidden.all(axis=-1, keepdims=True), jnp.zeros_like(weights), weights)
 
 
+def multiply_by_keys(query: Array, key: Array, precision: PrecisionLike, dtype: Dtype) -> Array:
+    """The product of each query with each key of its head, (..., H, L, S)."""
+    product = functools.partial(jnp.einsum, precision=precision, preferred_element_type=dtype)
+    *batch, length, heads, depth = query.shape
+    kv_heads = key.shape[-2]
+    if heads == kv_heads:  # a group axis of size one would cost a fifth more
+        return product("...lhd,...shd->...hls", query, key)
+    grouped = jnp.reshape(query, (*batch, length, kv_heads, heads // kv_heads, depth))  # (..., L, K, G, D)
+    scores = product("...lkgd,...skd->...kgls", grouped, key)  # (..., K, G, L, S)
+    return jnp.reshape(scores, (*batch, heads, length, key.shape[-3]))  # (..., H, L, S)
+
+
+def multiply_by_values(weights: Array, value: Array, precision: PrecisionLike) -> Array:
+    """The values, weighted for each query of the head, (..., L, H, V)."""
+    product = functools.partial(jnp.einsum, precision=precision)
+    *batch, heads, length, keys = weights.shape
+    kv_heads, depth = value.shape[-2:]
+    if heads == kv_heads:
+        return product("...hls,...shv->...lhv", weights, value)
+    grouped = jnp.reshape(weights, (*batch, kv_heads, heads // kv_heads, length, keys))  # (..., K, G, L, S)
+    outputs = product("...kgls,...skv->...lkgv", grouped, value)  # (..., L, K, G, V)
+    return jnp.reshape(outputs, (*batch, length, heads, depth))  # (..., L, H, V)
+
+
 def attention_weights(
     query: Array,
     key: Array,
@@ -73,32 +98,22 @@ def attention_weights(
     precision: PrecisionLike,
 ) -> Array:
     """The softmax of the scores, (..., H, L, S), computed in float32 or wider."""
-    *batch, length, heads, depth = query.shape
-    grouped = (*batch, length, key.shape[-2], heads // key.shape[-2], depth)
     wide = wider(query.dtype)
-    scores = jnp.einsum(
-        "...lkgd,...skd->...kgls",
-        jnp.reshape(query, grouped),  # (..., L, K, G, D)
-        key,  # (..., S, K, D)
-        precision=precision,
-        preferred_element_type=wide,
-    )  # (..., K, G, L, S)
-    shape = (*batch, heads, length, key.shape[-3])
-    scores = jnp.reshape(scores, shape) / jnp.asarray(math.sqrt(depth), wide)  # (..., H, L, S)
-    hidden = None
+    scores = multiply_by_keys(query, key, precision, wide)  # (..., H, L, S)
+    scores = scores / jnp.asarray(math.sqrt(query.shape[-1]), wide)
+    shape = scores.shape
+    hidden = []
     if bias is not None:
         scores = scores + broadcast_to_weights("bias", jnp.asarray(bias).astype(wide), shape)
-        hidden = jnp.isneginf(scores)  # a bias may be a mask, too
+        hidden.append(jnp.isneginf(scores))  # a bias may be a mask, too
     if mask is not None:
-        masked = ~broadcast_to_weights("mask", jnp.asarray(mask).astype(bool), shape)
-        hidden = masked if hidden is None else hidden | masked
+        hidden.append(~broadcast_to_weights("mask", jnp.asarray(mask).astype(bool), shape))
     if is_causal:
-        later = ~jnp.tri(length, shape[-1], dtype=bool)  # (L, S)
-        later = jnp.broadcast_to(later, shape)
-        hidden = later if hidden is None else hidden | later
-    if hidden is None:
+        earlier = jnp.tri(shape[-2], shape[-1], dtype=bool)  # (L, S)
+        hidden.append(~jnp.broadcast_to(earlier, shape))
+    if not hidden:
         return jax.nn.softmax(scores, axis=-1)
-    return softmax_or_zero(scores, hidden)
+    return softmax_or_zero(scores, functools.reduce(jnp.logical_or, hidden))
 
 
 def drop_weights(weights: Array, rate: float, rng: Array | RngStream | None, broadcast: bool) -> Array:
@@ -176,13 +191,4 @@ def dot_product_attention(
         module.sow(Intermediate, "attention_weights", weights)
     if not deterministic and not never_drops(dropout_rate):
         weights = drop_weights(weights, dropout_rate, dropout_rng, broadcast_dropout)
-    *batch, heads, length, keys = weights.shape
-    kv_heads, depth = v.shape[-2:]
-    grouped = (*batch, kv_heads, heads // kv_heads, length, keys)
-    outputs = jnp.einsum(
-        "...kgls,...skv->...lkgv",
-        jnp.reshape(weights, grouped),  # (..., K, G, L, S)
-        v,  # (..., S, K, V)
-        precision=precision,
-    )  # (..., L, K, G, V)
-    return jnp.reshape(outputs, (*batch, length, heads, depth))  # (..., L, H, V)
+    return multiply_by_values(weights, v, precision)  # (..., L, H, V)

@@ -8,7 +8,7 @@ sides; or an int or a pair `(before, after)` for each spatial axis.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import jax
 import jax.numpy as jnp
@@ -39,7 +39,7 @@ def check_padding(layer: object, padding: Padding, kernel_size: Shape, input_dil
         else:
             return name
         raise LayerOptionError(name_of(layer), "padding", repr(padding), expected)
-    sides = padding if isinstance(padding, Sequence) else [padding] * spatial
+    sides = padding if isinstance(padding, list | tuple) else [padding] * spatial
     pairs = [as_pair(side) for side in sides]
     if None in pairs or len(pairs) != spatial:
         expected = f"an int or a pair of ints for each of {spatial} spatial axes"
@@ -47,9 +47,9 @@ def check_padding(layer: object, padding: Padding, kernel_size: Shape, input_dil
     return [pair for pair in pairs if pair is not None]
 
 
-def as_pair(side: int | Sequence[int]) -> tuple[int, int] | None:
+def as_pair(side: Any) -> tuple[int, int] | None:
     """What to add before and after one axis; None if it is not that."""
-    pair = side if isinstance(side, Sequence) else (side, side)
+    pair = side if isinstance(side, list | tuple) else (side, side)
     whole = [n for n in map(as_int, pair) if n is not None]
     return (whole[0], whole[1]) if len(whole) == len(pair) == 2 else None
 

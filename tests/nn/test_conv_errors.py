@@ -51,7 +51,7 @@ def test_copying_padding_of_dilated_inputs(padding):
     )
 
 
-@pytest.mark.parametrize("padding", [(1,), (1, 1, 1), ((1, 2), (3,)), ((1, 2), 0.5)])
+@pytest.mark.parametrize("padding", [(1,), (1, 1, 1), ((1, 2), (3,)), ((1, 2), 0.5), None, 1.5])
 def test_explicit_padding(padding):
     assert refusal(4, 4, (3, 3), padding=padding) == (
         f"Conv: found padding = {padding!r}. Expected an int or a pair of ints for each of 2 spatial axes."
