@@ -131,7 +131,7 @@ def value_and_grad(
     return _differentiated("value_and_grad", **locals())
 
 
-@returns(Any)  # type: ignore[arg-type]  # Any is no class
+@returns(Any)
 def grad(
     f: Any = MISSING,
     *,
