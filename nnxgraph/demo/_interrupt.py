@@ -14,6 +14,7 @@ class Interrupt:
         return self
 
     def _note(self, number: int, frame: FrameType | None) -> None:
+        """Notes one Ctrl-C, and leaves the next one to whoever handled it before."""
         self.requested = True
         signal.signal(signal.SIGINT, self._before)
 
