@@ -67,6 +67,7 @@ def _of_state(name: str, function: Callable[..., Any], model: Any) -> Callable[.
 
 
 def _in_short(error: Exception) -> str:
+    """The kind of an error and the first line of its text."""
     first = (str(error).splitlines() or [""])[0]
     return f"{type(error).__name__}: {first[:200]}"
 

@@ -106,6 +106,7 @@ def _zero(*states: MetricState) -> None:
 
 
 def _scalar_state() -> MetricState:
+    """One number, zero."""
     return MetricState(jnp.zeros((), jnp.float32))
 
 
@@ -155,6 +156,7 @@ class _Mean(Metric):
         return mean
 
     def _add(self, values: Any, weights: Any, mask: Any) -> None:
+        """Add values to the mean."""
         values, weights = _weighted(type(self).__name__, values, weights, mask)
         self.total.set_value(self.total.get_value() + (values * weights).sum())
         self.count.set_value(self.count.get_value() + weights.sum())
@@ -237,6 +239,7 @@ class Accuracy(_Mean):
         self._add(right, weights, mask)
 
     def _check(self, logits: Array, labels: Array) -> None:
+        """Refuse logits and labels that do not fit each other."""
         shape = logits.shape[:-1] if self.threshold is None else logits.shape
         expected = "labels.shape + (classes,)" if self.threshold is None else "the shape of the labels"
         if logits.ndim == 0 and self.threshold is None or shape != labels.shape:

@@ -45,6 +45,7 @@ class MultiMetric(Metric):
             setattr(self, name, metric)
 
     def _metrics(self) -> dict[str, Metric]:
+        """The metrics by name."""
         return {name: x for name, x in vars(self).items() if isinstance(x, Metric)}
 
     def reset(self) -> None:

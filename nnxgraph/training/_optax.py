@@ -119,10 +119,12 @@ class Transformation:
 
 
 def _transformation_from(pickled: bytes) -> Transformation:
+    """The Transformation around what cloudpickle wrote."""
     return Transformation(pickle.loads(pickled))
 
 
 def _is_transformation(x: Any) -> bool:
+    """Whether a value has what optax calls: `init` and `update`."""
     return not isinstance(x, type) and hasattr(x, "init") and hasattr(x, "update")
 
 
@@ -193,6 +195,7 @@ def spec_of(leaf: Any) -> VariableSpec | None:
 
 
 def _filled(spec: VariableSpec | None, value: Any) -> Any:
+    """A value in a Variable of a spec; the value itself if there is none."""
     return value if spec is None else new_variable(spec, value)
 
 
@@ -207,6 +210,7 @@ def _is_hole(x: Any) -> bool:
 
 
 def _is_leaf(x: Any) -> bool:
+    """Whether an optax state is not opened further."""
     return isinstance(x, Variable) or _is_hole(x)
 
 
@@ -229,6 +233,7 @@ def stored(opt_state: Any, params: Any) -> Any:
 
 
 def _as_array(x: Any) -> Any:
+    """A leaf that belongs to no parameter, as an Optimizer holds it."""
     return OptArray(_array(x)) if is_array(x) else x
 
 
@@ -281,6 +286,7 @@ def matched(opt_state: Any, new: Any) -> list[tuple[Variable[Any], Any]] | None:
 
 
 def _fits(old: Any, new: Any) -> bool:
+    """Whether a new leaf can be written into what is held."""
     if isinstance(old, OptState):
         return not _is_hole(raw(new)) and (isinstance(new, Variable) or is_array(new))
     return old is raw(new) or (_is_hole(old) and type(old) is type(raw(new)))

@@ -146,6 +146,7 @@ class Optimizer(Pytree, Generic[M]):
         return self._update(model, grads, extra)
 
     def _update(self, model: Any, grads: Any, extra: dict[str, Any]) -> State:
+        """Compute all, then write all."""
         live = _parameters(model, self.wrt, None)
         self._check_parameters(model, live)
         given = self._aligned("grads", grads, live)
@@ -162,6 +163,7 @@ class Optimizer(Pytree, Generic[M]):
         )
 
     def _check_parameters(self, model: Any, live: Items) -> None:
+        """Refuse a model whose parameters are at other paths than those at the start."""
         known = {path for path, _ in self._layout.params}
         found = {path for path, _ in live}
         if known != found:
@@ -305,6 +307,7 @@ def _check_call(model: Any, grads: Any, extra: dict[str, Any]) -> None:
 
 
 def _check_gradients(where: str, grads: Any, model: Any) -> None:
+    """Refuse gradients that are no State."""
     if isinstance(grads, State) or (isinstance(grads, Variable) and isinstance(model, Variable)):
         return
     raise OptimizerArgumentError(
@@ -316,10 +319,12 @@ def _check_gradients(where: str, grads: Any, model: Any) -> None:
 
 
 def _where(path: Any) -> str:
+    """A path in a text."""
     return path_text(path) or "the value"
 
 
 def _shape_text(value: Any) -> str:
+    """What the shape of a value is, in a text."""
     return short(value) if is_array(value) else f"a {type(value).__name__}"
 
 
