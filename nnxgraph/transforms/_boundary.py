@@ -152,6 +152,7 @@ class Boundary:
     outs: Any = None
     captured: Lane = None
     head: Callable[[Any], tuple[Any, Any]] = lambda out: ((), out)
+    results: Callable[[Path], Path] = lambda path: path  # where a part of the rest stands in the result
     always: frozenset[int] = frozenset()
     fresh: bool = False
     checks_results: bool = False  # whether a returned input must stand in its own lane
@@ -308,7 +309,7 @@ class Boundary:
     ) -> Resolver:
         """The lanes of the leaves of edits, of the result, and of new objects."""
         first = edit_count + count_leaves(root)
-        names = Names(self.name, self.result_parameter, arguments)
+        names = Names(self.name, self.result_parameter, arguments, self.results)
         resolver = Resolver(names, self.lanes, walk.records, walk.objects, first)
         numbers = iter(range(first))
         graphdef = inside.layout.graphdef
@@ -331,7 +332,8 @@ class Boundary:
         self, inside: _Inside, known: list[tuple[int, Path]], arguments: tuple[str, ...]
     ) -> None:
         """Refuse an input that is returned in another lane than it came in."""
-        names = Names(self.name, f"{self.parameter}/{self.result_parameter}", arguments)
+        parameter = f"{self.parameter}/{self.result_parameter}"
+        names = Names(self.name, parameter, arguments, self.results)
         resolver = self._resolve(inside.layout.graphdef, inside.objects, names)
         for i, path in known:
             prefix: Any = self.outs

@@ -13,6 +13,7 @@ from jax import lax
 from .._repr import short
 from .._settings import current_mode
 from .._trees import same_types, shape_struct
+from .._typing import Path
 from .._variable import Variable
 from ..errors import BranchError, GraphChangeError, PredicateError
 from ._boundary import Boundary, Call, Change, Crossing, spread
@@ -245,7 +246,7 @@ def while_loop(
         >>> nnx.while_loop(lambda x: x < 5, lambda x: x + 2, jnp.array(0)).item()
         6
     """
-    boundary = _boundary("while_loop", graph, graph_updates, head=_one)
+    boundary = _boundary("while_loop", graph, graph_updates, head=_one, results=_without_first)
     names = argument_names(body_fun)
     (body, condition), bound = unbind_all((body_fun, cond_fun))
     loop = trace_loop(boundary, body, (init_val,), 0, names, bound)
@@ -266,6 +267,11 @@ def while_loop(
 def _one(out: Any) -> tuple[Any, Any]:
     """The carried value alone, as the first part of the result."""
     return (), (out,)
+
+
+def _without_first(path: Path) -> Path:
+    """A path below the tuple that `_one` makes, without it."""
+    return path[1:]
 
 
 def _predicate(out: Any) -> tuple[Any, Any]:
@@ -312,7 +318,7 @@ def fori_loop(
     for name, x in zip(("lower", "upper"), bounds, strict=True):
         if not jnp.issubdtype(x.dtype, jnp.integer):
             raise PredicateError("fori_loop", name, short(x), "an integer scalar")
-    boundary = _boundary("fori_loop", graph, graph_updates, head=_one)
+    boundary = _boundary("fori_loop", graph, graph_updates, head=_one, results=_without_first)
     names = argument_names(body_fun, 1)
     dtype = jnp.promote_types(*(x.dtype for x in bounds))
     index = shape_struct((), dtype, weak_type=all(map(is_weak, bounds)))

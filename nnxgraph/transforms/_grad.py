@@ -208,6 +208,7 @@ def _differentiated(
             REST,
             REST,
             head,
+            lambda path: (1, *path),
             mode=current_mode(graph, graph_updates),
             parameter="argnums",
         )

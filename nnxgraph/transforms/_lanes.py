@@ -8,7 +8,7 @@ its prefix and gives each leaf the number of its lane.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from typing import Any
 
 from .._filters import to_predicate
@@ -178,12 +178,19 @@ def collect_lanes(*prefixes: Any) -> list[Lane]:
 
 
 class Names:
-    """How texts call things: the transform, its parameters for prefixes, and the user's arguments."""
+    """How texts call things: the transform, its parameters for prefixes, the user's arguments and results."""
 
-    def __init__(self, transform: str, parameter: str, arguments: tuple[str, ...] = ()):
+    def __init__(
+        self,
+        transform: str,
+        parameter: str,
+        arguments: tuple[str, ...] = (),
+        results: Callable[[Path], Path] = lambda path: path,
+    ):
         self.transform = transform
         self.parameter = parameter
         self.arguments = arguments
+        self.results = results
 
     def argument(self, path: Path) -> str:
         """A path of the arguments' GraphDef, as the user would write it."""
@@ -195,6 +202,8 @@ class Names:
         if not path:
             return "the arguments"
         part, rest = path[0], path[1:]
+        if part == "result":
+            return f"result{path_text(self.results(rest))}"
         if part in (0, 1) and not rest:
             return f"the {'keyword' if part else 'positional'} arguments"
         if part not in (0, 1, "self") or not rest:

@@ -14,7 +14,7 @@ from jax import lax
 from .._repr import short
 from .._settings import current_mode
 from .._trees import shape_struct
-from .._typing import MISSING
+from .._typing import MISSING, Path
 from ..errors import ScanAxesError
 from ._axes import named_axis
 from ._boundary import Boundary, Crossing
@@ -49,6 +49,15 @@ class _Axes:
             )
         rest = tuple(o for i, o in enumerate(out) if i != self.carry_out)
         return (), (out[self.carry_out], rest)
+
+    def result_path(self, path: Path) -> Path:
+        """A path below what `split_result` gives, as a path below the function's result."""
+        if self.carry_out is None:
+            return path[1:]
+        if path[:1] == (0,):
+            return (self.carry_out, *path[1:])
+        positions = [i for i in range(len(self.outs) + 1) if i != self.carry_out]
+        return tuple(positions[i] for i in path[1:2]) + path[2:]
 
     def join_result(self, carry: Any, rest: Any) -> Any:
         """The result as the user's function returns it."""
@@ -166,6 +175,7 @@ def scan(
             None,
             (Carry, axes.outs),
             head=axes.split_result,
+            results=axes.result_path,
             checks_results=True,
             axes=named_axis(transform_metadata),
             mode=current_mode(graph, graph_updates),
