@@ -56,7 +56,8 @@ class _Axes:
             return path[1:]
         if path[:1] == (0,):
             return (self.carry_out, *path[1:])
-        positions = [i for i in range(len(self.outs) + 1) if i != self.carry_out]
+        others = (i for i in range(len(self.outs) + 1) if i != self.carry_out)
+        positions: dict[Any, int] = dict(enumerate(others))
         return tuple(positions[i] for i in path[1:2]) + path[2:]
 
     def join_result(self, carry: Any, rest: Any) -> Any:
