@@ -38,7 +38,7 @@ class Settings:
 PRESETS = {
     "small": Settings(),
     "tiny": Settings(
-        preset="tiny", steps=1000, layers=2, width=64, length=64, learning_rate=1e-2, sample_length=200
+        preset="tiny", steps=1200, layers=2, width=64, length=64, learning_rate=1e-2, sample_length=200
     ),
 }
 
