@@ -200,6 +200,7 @@ class Optimizer(Pytree, Generic[M]):
         writes = [(leaf, values[path]) for path, leaf in live if isinstance(leaf, Variable)]
         writes.append((self.step, self.step.get_raw_value() + 1))
         pairs = matched(self.opt_state, opt_state)
+        rebuilt = _held(opt_state, self._layout, new) if pairs is None else None
         writes += [(held, own(value)) for held, value in pairs or ()]
         for variable, _ in writes:
             check_write(variable)
@@ -207,8 +208,8 @@ class Optimizer(Pytree, Generic[M]):
             update_node(model, from_flat_state(plain))
         for variable, value in writes:
             variable.set_raw_value(value)
-        if pairs is None:
-            self.opt_state, self._layout = _held(opt_state, self._layout, new)
+        if rebuilt is not None:
+            self.opt_state, self._layout = rebuilt
 
 
 class ModelAndOptimizer(Optimizer[M]):
