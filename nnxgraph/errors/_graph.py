@@ -96,9 +96,8 @@ class SlotsError(NnxError, TypeError):
     def text(self) -> str:
         cls, slots = self.args
         return (
-            f"{cls} declares __slots__ = {slots!r}. Expected attributes in the instance's __dict__, "
-            "where the "
-            f"graph looks for them. Write the class without __slots__ (and a dataclass without slots=True)."
+            f"{cls} declares __slots__ = {slots!r}. Expected attributes in the instance's __dict__, where "
+            f"the graph looks for them. Write the class without __slots__ (a dataclass without slots=True)."
         )
 
 
@@ -212,8 +211,8 @@ class MarkArgumentsError(NnxError, TypeError):
     def text(self) -> str:
         mark, arguments = self.args
         return (
-            f"nnx.{mark}: found a value and {', '.join(arguments)}. Expected a value alone (for an attribute), "
-            f"or arguments of dataclasses.field alone (for a field). Write nnx.{mark}(value)."
+            f"nnx.{mark}: found a value and {', '.join(arguments)}. Expected a value alone, for an attribute, "
+            f"or arguments of dataclasses.field, for a field. Write nnx.{mark}(value)."
         )
 
 
@@ -238,6 +237,6 @@ class NameTakenError(NnxError, ValueError):
     def text(self) -> str:
         where, name, found, expected = self.args
         return (
-            f"{where}: attribute {name!r} is a {found}. Expected no such attribute, or a {expected}. "
+            f"{where}: attribute {name!r} is a {found}. Expected no such attribute, or one of the kind {expected}. "
             f"Choose another name."
         )
