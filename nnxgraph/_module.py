@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from ._filters import Filter, filters_to_predicates
@@ -10,6 +10,7 @@ from ._pytree import Pytree
 from ._typing import Key, Path
 from ._variable import Perturbation, Variable
 from .errors import NameTakenError, UnknownAttributesError
+from .graph._registry import node_type
 from .graph._traverse import iter_children, iter_graph
 
 
@@ -78,13 +79,13 @@ class Module(Pytree):
         """
         predicates = filters_to_predicates(filters) or (lambda path, x: True,)
         chosen = [m for path, m in iter_modules(self, graph=graph) if any(p(path, m) for p in predicates)]
-        unknown = [name for name in attributes if not any(name in vars(m) for m in chosen)]
+        unknown = [name for name in attributes if not any(name in _attributes(m) for m in chosen)]
         if unknown and raise_if_not_found:
-            known = sorted({name for m in chosen for name in vars(m)})
+            known = sorted({name for m in chosen for name in _attributes(m)})
             raise UnknownAttributesError(type(self).__name__, tuple(unknown), tuple(known))
         for module in chosen:
             for name, value in attributes.items():
-                if name in vars(module):
+                if name in _attributes(module):
                     setattr(module, name, value)
 
     def iter_modules(self) -> Iterator[tuple[Path, Module]]:
@@ -120,7 +121,7 @@ class Module(Pytree):
         Raises:
             NameTakenError: If the attribute exists and is no Variable of that kind.
         """
-        found = vars(self).get(name)
+        found = _attributes(self).get(name)
         if found is None:
             setattr(self, name, variable_type(reduce_fn(init_fn(), value)))
         elif type(found) is variable_type:
@@ -149,8 +150,13 @@ class Module(Pytree):
             `value` plus the perturbation; `value` itself if the module has none. No state is made: set
             `module.name = nnx.Perturbation(jnp.zeros(shape))` first.
         """
-        found = vars(self).get(name)
+        found = _attributes(self).get(name)
         return value + found.get_value() if isinstance(found, variable_type) else value
+
+
+def _attributes(module: Module) -> Mapping[Any, Any]:
+    """The attributes of a module, or the entries of one that is a container."""
+    return node_type(type(module)).attributes(module)
 
 
 def iter_modules(module: Any, /, *, graph: bool | None = None) -> Iterator[tuple[Path, Module]]:
