@@ -15,6 +15,7 @@ Checked on JAX 0.10.2 and 0.12.0.
 
 from __future__ import annotations
 
+import threading
 import weakref
 from collections.abc import Callable
 from typing import Any
@@ -66,7 +67,17 @@ current_trace: Callable[[], object] = (
     trace_by_context if hasattr(_core, "trace_ctx") else trace_by_opaque_state
 )
 
-EVAL_TRACE: object = current_trace()
+
+def _trace_of_eager_code() -> object:
+    """The trace of a new thread: this module may be imported while a function is traced."""
+    found: list[object] = []
+    thread = threading.Thread(target=lambda: found.append(current_trace()))
+    thread.start()
+    thread.join()
+    return found[0]
+
+
+EVAL_TRACE: object = _trace_of_eager_code()
 
 
 def trace_reference(trace: object) -> Callable[[], object]:
@@ -86,8 +97,10 @@ _TRANSFORM_NAMES = {
 
 def transform_name(trace: object) -> str:
     """What users call the JAX transform that a trace belongs to."""
+    if isinstance(trace, _OpaqueTrace):
+        return "jit, grad, vmap ..."
     kind = type(trace).__name__.removesuffix("Trace")
-    return _TRANSFORM_NAMES.get(kind, kind or "a JAX transform")
+    return _TRANSFORM_NAMES.get(kind, kind)
 
 
 def differs_by_lane(x: object) -> bool | None:

@@ -59,11 +59,12 @@ class _Equal:
         self.value = value
 
     def __eq__(self, other: object) -> bool:
-        return (
-            type(other) is _Equal
-            and type(self.value) is type(other.value)
-            and (self.value is other.value or bool(self.value == other.value))
-        )
+        if type(other) is not _Equal or type(self.value) is not type(other.value):
+            return False
+        if self.value is other.value:
+            return True
+        same = self.value == other.value  # an array if values compare elementwise: not equal then
+        return isinstance(same, (bool, np.bool_)) and bool(same)
 
     def __hash__(self) -> int:
         return hash(self.value)
@@ -78,6 +79,7 @@ def static_key(value: Any) -> Hashable:
 
 
 def _key(x: Any, seen: dict[int, int]) -> Hashable:
+    """The key of a value, with the values seen above it."""
     t = type(x)
     if t in _PLAIN:
         return (t, x)
@@ -97,6 +99,7 @@ def _key(x: Any, seen: dict[int, int]) -> Hashable:
 
 
 def _key_by_kind(x: Any, seen: dict[int, int]) -> Hashable:
+    """The key of a value whose type is not in the table."""
     t = type(x)
     if isinstance(x, tuple):
         return ("tuple", t, tuple(_key(c, seen) for c in x))
@@ -124,6 +127,7 @@ def _is_optax(t: type) -> bool:
 
 
 def _function_key(f: types.FunctionType, seen: dict[int, int]) -> Hashable:
+    """The key of a function: code, globals, defaults, closure, attributes."""
     rebound = _rebound_names(f.__code__)
     cells = zip(f.__code__.co_freevars, f.__closure__ or (), strict=True)
     closure = tuple(_cell_key(c, name in rebound, seen) for name, c in cells)
@@ -133,6 +137,7 @@ def _function_key(f: types.FunctionType, seen: dict[int, int]) -> Hashable:
 
 
 def _cell_key(cell: types.CellType, rebound: bool, seen: dict[int, int]) -> Hashable:
+    """The key of what a closure holds."""
     try:
         value = cell.cell_contents
     except ValueError:

@@ -13,6 +13,7 @@ from .errors import ValueMismatchError
 
 
 def is_array(x: Any) -> bool:
+    """Whether a value has a shape and a dtype."""
     return hasattr(x, "shape") and hasattr(x, "dtype")
 
 
@@ -56,7 +57,7 @@ def same_kind(variable: Any, now: Any, new: Any) -> Any:
     if not isinstance(new, jax.Array):
         new = jnp.asarray(new)
     if new.dtype == now.dtype:
-        keeps = not new.weak_type or getattr(now, "weak_type", False)
+        keeps = not getattr(new, "weak_type", False) or getattr(now, "weak_type", False)
         return new if keeps else jnp.asarray(new, dtype=now.dtype)
     if is_key(now) or is_key(new) or _RANKS.get(_kind(new), 2) > _RANKS.get(_kind(now), 2):
         raise ValueMismatchError(
@@ -66,6 +67,7 @@ def same_kind(variable: Any, now: Any, new: Any) -> Any:
 
 
 def _kind(x: Any) -> str:
+    """The kind of an array's numbers, with all floats alike."""
     dtype = x.dtype
     return "f" if jnp.issubdtype(dtype, jnp.floating) else np.dtype(dtype).kind
 
@@ -84,8 +86,10 @@ class PackedKey:
 
 
 def _unpack_key(data: Any, impl: str) -> Any:
+    """The typed key of its raw data."""
     return jax.random.wrap_key_data(jnp.asarray(data), impl=impl)
 
 
 def picklable(value: Any) -> Any:
+    """A value as it goes into a pickle."""
     return PackedKey(value) if isinstance(value, jax.Array) and is_key(value) else value

@@ -39,6 +39,7 @@ from ._training import ParametersChangedError as ParametersChangedError
 from ._training import TransformationPickleError as TransformationPickleError
 from ._training import ValueFunctionError as ValueFunctionError
 from ._transforms import AliasError as AliasError
+from ._transforms import ArgnumsError as ArgnumsError
 from ._transforms import ArgumentTypeError as ArgumentTypeError
 from ._transforms import AxisSizeError as AxisSizeError
 from ._transforms import BranchError as BranchError
@@ -51,6 +52,7 @@ from ._transforms import LossError as LossError
 from ._transforms import NotDifferentiableError as NotDifferentiableError
 from ._transforms import PredicateError as PredicateError
 from ._transforms import PrefixError as PrefixError
+from ._transforms import ReduceAxesError as ReduceAxesError
 from ._transforms import ScanAxesError as ScanAxesError
 from ._transforms import UnmatchedFilterError as UnmatchedFilterError
 from ._variables import AttributeNotFoundError as AttributeNotFoundError

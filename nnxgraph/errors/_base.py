@@ -14,6 +14,7 @@ def listed(items: Iterable[object], limit: int = 20) -> str:
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:
+    """A question with the known names that are close to one."""
     close = difflib.get_close_matches(name, list(known), n=3)
     return f" Did you mean {' or '.join(map(repr, close))}?" if close else ""
 

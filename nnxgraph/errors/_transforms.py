@@ -128,6 +128,35 @@ class LaneWriteError(NnxError, ValueError):
         )
 
 
+class ArgnumsError(NnxError, ValueError):
+    """A gradient is asked for by an argument that the call has not."""
+
+    def __init__(self, transform: str, argnums: int, count: int):
+        super().__init__(transform, argnums, count)
+
+    def text(self) -> str:
+        transform, argnums, count = self.args
+        return (
+            f"nnx.{transform}: found argnums={argnums} in a call with {count} positional arguments. Expected "
+            f"the position of an argument of the call, or of a parameter that is given by name. Write "
+            f"argnums=0 for the first."
+        )
+
+
+class ReduceAxesError(NnxError, ValueError):
+    """A gradient is asked for with reduce_axes, which JAX has no more."""
+
+    def __init__(self, transform: str, found: str):
+        super().__init__(transform, found)
+
+    def text(self) -> str:
+        transform, found = self.args
+        return (
+            f"nnx.{transform}: found reduce_axes={found}. Expected (), since JAX has no such option any more. "
+            f"Write jax.lax.psum(grads, axis_name) behind it."
+        )
+
+
 class LossError(NnxError, TypeError):
     """The function given to grad does not return what can be differentiated."""
 
