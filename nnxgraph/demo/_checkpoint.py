@@ -63,10 +63,10 @@ def save(folder: Path, objects: dict[str, Any], about: dict[str, Any]) -> None:
     values = values_of(objects)
     keys = {path: str(jax.random.key_impl(v)) for path, v in values.items() if is_key(v)}
     data = {path: jax.random.key_data(v) if path in keys else v for path, v in values.items()}
-    arrays: Arrays = {path: np.asarray(value) for path, value in data.items()}
+    arrays: dict[str, Any] = {path: np.asarray(value) for path, value in data.items()}
     file = folder / f"checkpoint-{about['step']:08d}.npz"
     text = json.dumps({"format": FORMAT, "arrays": file.name, "keys": keys, **about}, indent=2)
-    write_aside(file, lambda stream: np.savez(stream, **arrays))  # type: ignore[arg-type]  # numpy's stub takes the arrays for its one option
+    write_aside(file, lambda stream: np.savez(stream, **arrays))
     write_aside(folder / NAME, lambda stream: stream.write(text.encode()))
     for old in folder.glob("checkpoint-*.npz*"):
         if old != file:
