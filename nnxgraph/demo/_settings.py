@@ -10,7 +10,7 @@ class Settings:
 
     preset: str = "small"
     seed: int = 0
-    steps: int = 1200
+    steps: int = 1400
 
     # The model
     layers: int = 3
