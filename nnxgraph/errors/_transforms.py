@@ -152,8 +152,8 @@ class ReduceAxesError(NnxError, ValueError):
     def text(self) -> str:
         transform, found = self.args
         return (
-            f"nnx.{transform}: found reduce_axes={found}. Expected (), since JAX has no such option any more. "
-            f"Write jax.lax.psum(grads, axis_name) behind it."
+            f"nnx.{transform}: found reduce_axes={found}. Expected (), since JAX has no such option any "
+            f"more. Write jax.lax.psum(grads, axis_name) behind it."
         )
 
 

@@ -17,7 +17,7 @@ from .._settings import current_mode
 from .._state import from_flat_state
 from .._typing import MISSING, Key, Path
 from .._variable import Param, Variable, new_variable
-from ..errors import LossError, NotDifferentiableError
+from ..errors import ArgnumsError, LossError, NotDifferentiableError, ReduceAxesError
 from ..graph._graphdef import Desc, GraphDef, count_leaves, desc_children, leaf_starts
 from ..graph._walk import flatten
 from ._boundary import Boundary, Call, Crossing, leaf_text
@@ -190,7 +190,7 @@ def _differentiated(
 ) -> Callable[..., Any]:
     """value_and_grad under the name that the user wrote."""
     if reduce_axes:
-        raise ValueError(f"nnx.{name}: reduce_axes={reduce_axes!r} is not supported, expected ().")
+        raise ReduceAxesError(name, repr(reduce_axes))
     inner, bound = unbind(f)
     names, keywords = argument_names(inner, len(bound)), parameter_names(inner, len(bound))
     wanted = tuple(argnums) if isinstance(argnums, (tuple, list)) else (argnums,)
@@ -232,6 +232,7 @@ def _differentiated(
 
 
 def _position(wanted: Any) -> int:
+    """The position of an argument to differentiate by."""
     return wanted.argnum if isinstance(wanted, DiffState) else int(wanted)
 
 
@@ -244,10 +245,7 @@ def _place(
         return i
     if 0 <= i < len(keywords) and keywords[i] in kwargs:
         return keywords[i]
-    raise ValueError(
-        f"nnx.{name}: argnums={_position(wanted)} names an argument that the call has not; it has "
-        f"{len(args)} positional arguments. Write an argnums in range({len(args)})."
-    )
+    raise ArgnumsError(name, _position(wanted), len(args))
 
 
 def _rules(
@@ -330,6 +328,7 @@ class _View:
         return from_flat_state(found)
 
     def _variable(self, i: int) -> Any:
+        """The gradient of a Variable, as a Variable of the same spec."""
         grad = self.by_number.get(self.starts[i])
         return new_variable(self.records[i][1], grad)
 
