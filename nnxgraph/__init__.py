@@ -1,6 +1,6 @@
 """nnxgraph: neural networks in JAX as ordinary Python objects with mutable state and shared references."""
 
-from importlib.metadata import PackageNotFoundError
+from importlib.metadata import PackageNotFoundError as _NotInstalled
 from importlib.metadata import version as _version
 
 from . import errors as errors
@@ -8,6 +8,7 @@ from . import filterlib as filterlib
 from ._containers import Dict as Dict
 from ._containers import List as List
 from ._containers import Sequential as Sequential
+from ._dataclass import dataclass as dataclass
 from ._filters import All as All
 from ._filters import Any as Any
 from ._filters import Everything as Everything
@@ -23,7 +24,6 @@ from ._module import iter_modules as iter_modules
 from ._pytree import Pytree as Pytree
 from ._pytree import check_pytree as check_pytree
 from ._pytree import data as data
-from ._pytree import dataclass as dataclass
 from ._pytree import has_data as has_data
 from ._pytree import is_data as is_data
 from ._pytree import static as static
@@ -139,7 +139,7 @@ from .transforms._scan import scan as scan
 
 try:
     __version__ = _version("nnxgraph")
-except PackageNotFoundError:  # pragma: no cover - a source tree that is not installed
+except _NotInstalled:  # pragma: no cover - a source tree that is not installed
     __version__ = "0+unknown"
 
 __all__ = [

@@ -189,6 +189,7 @@ def _list_attributes(x: List[Any]) -> dict[Any, Any]:
 
 
 def _refill_list(x: List[Any], attributes: dict[Any, Any], marks: Mapping[str, str]) -> None:
+    """Give a List other elements."""
     own = {k: v for k, v in attributes.items() if isinstance(k, str)}
     x._items[:] = [v for k, v in attributes.items() if k not in own]
     vars(x).clear()
@@ -197,12 +198,14 @@ def _refill_list(x: List[Any], attributes: dict[Any, Any], marks: Mapping[str, s
 
 
 def _refill_dict(x: Dict[Any], attributes: dict[Any, Any], marks: Mapping[str, str]) -> None:
+    """Give a Dict other entries and attributes."""
     x._items.clear()
     x._items.update(attributes)
     set_marks(x, marks)
 
 
 def _keys_of(attributes: Mapping[Any, Any]) -> tuple[Any, ...]:
+    """The names of a container of its entries, in order."""
     return TypedKeys(attributes)
 
 

@@ -25,6 +25,7 @@ class _Filter:
     _fields: ClassVar[tuple[str, ...]] = ()
 
     def _facts(self) -> tuple[AnyType, ...]:
+        """The fields that make filters equal."""
         return tuple(getattr(self, name) for name in self._fields)
 
     def __eq__(self, other: object) -> bool:

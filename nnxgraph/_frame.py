@@ -76,6 +76,8 @@ class RawFrame:
 
 
 class _Thread(threading.local):
+    """The frame that runs in each thread."""
+
     frame: Frame | None = None
     constants = False  # whether what is read is a constant of the program, and so not captured
 
@@ -107,6 +109,7 @@ def birthplace() -> Frame | RawFrame | None:
 
 
 def _home(variable: Variable[Any]) -> Frame | None:
+    """The frame that a Variable was born in, under whatever raw transform."""
     born = variable._frame
     return born.parent if type(born) is RawFrame else born
 
@@ -126,6 +129,7 @@ def _here(variable: Variable[Any], frame: Frame | None) -> Variable[Any]:
 
 
 def _read(variable: Variable[Any], frame: Frame | None) -> Any:
+    """The value of a Variable as a frame sees it."""
     home = _home(variable)
     if frame is home:
         return variable._value

@@ -56,6 +56,7 @@ class Module(Pytree):
         self._set_mode(attributes, deterministic=True, use_running_average=True)
 
     def _set_mode(self, own: dict[str, Any], **attributes: Any) -> None:
+        """Set the user's attributes, which must exist, and those of the mode where they do."""
         self.set_attributes(**own)
         self.set_attributes(raise_if_not_found=False, **attributes)
 

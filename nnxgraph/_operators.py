@@ -16,6 +16,8 @@ def _value(x: Any) -> Any:
 
 
 def _binary(op: Callable[[Any, Any], Any]) -> _Method:
+    """The method of an operator with the Variable on the left."""
+
     def method(self: Any, other: Any) -> Any:
         return op(self.get_value(), _value(other))
 
@@ -23,6 +25,8 @@ def _binary(op: Callable[[Any, Any], Any]) -> _Method:
 
 
 def _reflected(op: Callable[[Any, Any], Any]) -> _Method:
+    """The method of an operator with the Variable on the right."""
+
     def method(self: Any, other: Any) -> Any:
         return op(_value(other), self.get_value())
 
@@ -30,6 +34,8 @@ def _reflected(op: Callable[[Any, Any], Any]) -> _Method:
 
 
 def _in_place(op: Callable[[Any, Any], Any]) -> _Method:
+    """The method of an operator that writes its result back."""
+
     def method(self: Any, other: Any) -> Any:
         self.set_value(op(self.get_value(), _value(other)))
         return self
@@ -38,6 +44,8 @@ def _in_place(op: Callable[[Any, Any], Any]) -> _Method:
 
 
 def _unary(op: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    """The method of an operator of the Variable alone."""
+
     def method(self: Any) -> Any:
         return op(self.get_value())
 
@@ -128,4 +136,4 @@ class Operators:
         return round(self.get_value(), ndigits)  # type: ignore[attr-defined]  # on Variable
 
     def __format__(self, spec: str) -> str:
-        return format(self.get_value(), spec) if spec else str(self)  # type: ignore[attr-defined]
+        return format(self.get_value(), spec) if spec else str(self)  # type: ignore[attr-defined]  # on Variable

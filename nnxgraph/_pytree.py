@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar, TypeVar, dataclass_transform
+from typing import Any, ClassVar
 
 import jax
 from jax.tree_util import DictKey, GetAttrKey, SequenceKey
@@ -33,9 +33,6 @@ from .graph._registry import (
 )
 from .graph._walk import Build, Walk, one_level, unflatten
 
-T = TypeVar("T")
-
-
 HOLLOW = "leaf"  # the mark of an attribute at which JAX put something that is no data, such as an axis
 
 
@@ -53,6 +50,7 @@ register_misplaced(Mark)
 
 
 def _marked(mark: str, value: Any, kwargs: dict[str, Any]) -> Any:
+    """The marker of a value, or the dataclass field of a mark."""
     if isinstance(value, Missing):
         metadata = {**kwargs.pop("metadata", {}), "nnx_mark": mark}
         return dataclasses.field(metadata=metadata, **kwargs)
@@ -250,6 +248,7 @@ def marks_of(x: Pytree) -> Mapping[str, str]:
 
 
 def _replace(x: Pytree, attributes: dict[Any, Any], marks: Mapping[str, str]) -> None:
+    """Give an object other attributes and marks."""
     own = vars(x)
     own.clear()
     own.update(attributes)
@@ -262,6 +261,7 @@ def set_marks(x: Pytree, marks: Mapping[str, str]) -> None:
 
 
 def _create(cls: type) -> Any:
+    """An object of a class without attributes."""
     return Pytree.__new__(cls)
 
 
@@ -297,6 +297,7 @@ def _open_mixed(value: Any, desc: Desc) -> Any:
 
 
 def _parts(value: Any, shape: Shape) -> list[Any]:
+    """The values right below a container."""
     if shape.treedef is not None:
         return jax.tree_util.tree_leaves(value, is_leaf=lambda y: y is not value)
     return list(value.values()) if shape.cls is dict else list(value)
@@ -322,6 +323,7 @@ def _hollow(desc: Desc) -> Desc:
 
 
 def _close_mixed(desc: Desc, children: Any) -> Any:
+    """The container of a description with holes."""
     return Build(()).value(desc, iter(children))
 
 
@@ -380,6 +382,7 @@ def _is_fixed(desc: Desc) -> bool:
 
 
 def _unflatten(aux: Any, children: Any) -> Any:
+    """The object of its static part and its children."""
     if isinstance(aux, GraphDef):
         leaves: list[Any] = [None] * aux.num_leaves
         for (_, i), leaf in zip(aux.leaf_paths, children, strict=True):
@@ -414,6 +417,7 @@ def _mark_hollow(x: Pytree, names: Sequence[Any], descs: Sequence[Desc]) -> None
 
 
 def _flatten_with_keys(x: Pytree) -> tuple[tuple[tuple[Any, Any], ...], Any]:
+    """Children with their JAX keys, and what is static."""
     pairs, aux = _flatten(x)
     return tuple((_entry(name), child) for name, child in pairs), aux
 
@@ -426,11 +430,13 @@ def _entry(name: Any) -> Any:
 
 
 def _flatten_plain(x: Pytree) -> tuple[tuple[Any, ...], Any]:
+    """Children without keys, and what is static."""
     pairs, aux = _flatten(x)
     return tuple(child for _, child in pairs), aux
 
 
 def _register(cls: type[Pytree]) -> None:
+    """Make a class a JAX pytree."""
     jax.tree_util.register_pytree_with_keys(cls, _flatten_with_keys, _unflatten, _flatten_plain)
 
 
@@ -453,40 +459,6 @@ def check_pytree(pytree: Pytree) -> None:
             for name, mark in marks_of(x).items():
                 if mark == "static" and name in vars(x):
                     _check_static(x, name, vars(x)[name])
-
-
-@dataclass_transform(field_specifiers=(data, static, dataclasses.field))
-def dataclass(cls: Any = None, /, **options: Any) -> Any:
-    """`dataclasses.dataclass` for objects of the graph; fields may be `nnx.data()` or `nnx.static()`.
-
-    Args:
-        cls: The class, a subclass of `nnx.Pytree`.
-        **options: As for `dataclasses.dataclass`.
-
-    Returns:
-        The class, or a decorator if there is none.
-
-    Example:
-        >>> @nnx.dataclass
-        ... class Point(nnx.Pytree):
-        ...     x: jax.Array
-        ...     unit: str = nnx.static(default='m')
-        >>> Point(jnp.ones(2)).unit
-        'm'
-    """
-
-    def decorate(cls: type[T]) -> type[T]:
-        options.setdefault("eq", False)  # identity: elementwise equality has no truth value
-        made = dataclasses.dataclass(**options)(cls)
-        marks = {
-            f.name: f.metadata["nnx_mark"]
-            for f in dataclasses.fields(made)  # type: ignore[arg-type]  # a dataclass since the line above
-            if "nnx_mark" in f.metadata
-        }
-        made._class_marks = {**getattr(made, "_class_marks", {}), **marks}  # type: ignore[attr-defined]
-        return made
-
-    return decorate if cls is None else decorate(cls)
 
 
 Object = Pytree

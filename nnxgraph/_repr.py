@@ -29,6 +29,7 @@ def short(x: Any) -> str:
 
 
 def _dtype_name(dtype: Any) -> str:
+    """A dtype in its short form."""
     return str(np.dtype(dtype)) if isinstance(dtype, (np.dtype, type)) else str(dtype)
 
 

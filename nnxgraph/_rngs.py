@@ -83,6 +83,8 @@ class _Samplers:
 
 
 def _sampler(name: str, f: Callable[..., Any]) -> Callable[..., Any]:
+    """The method that draws from a function of `jax.random`."""
+
     def method(self: Any, *args: Any, **kwargs: Any) -> Any:
         return f(self(), *args, **kwargs)
 
@@ -93,6 +95,8 @@ def _sampler(name: str, f: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _initializer(name: str, f: Callable[..., Any]) -> Callable[..., Any]:
+    """The method that makes a drawing initializer."""
+
     def method(self: Any, *args: Any, **kwargs: Any) -> Any:
         made = f(*args, **kwargs)
         return lambda *a, **k: made(self(), *a, **k)
@@ -116,6 +120,7 @@ _NOT_SAMPLERS = {
 
 
 def _first_parameter(f: Any) -> str:
+    """The name of a function's first parameter; empty if there is none to read."""
     try:
         return next(iter(inspect.signature(f).parameters), "")
     except (TypeError, ValueError):
@@ -123,6 +128,7 @@ def _first_parameter(f: Any) -> str:
 
 
 def _add_samplers() -> None:
+    """Make methods of all samplers and random initializers."""
     for name in dir(jax.nn.initializers):
         f = getattr(jax.nn.initializers, name)
         if inspect.isfunction(f) and name not in ("zeros", "ones", "constant"):
@@ -266,6 +272,7 @@ class Rngs(Pytree, _Samplers):
         return self._derive(lambda path, stream: stream.broadcast(k))
 
     def _derive(self, f: Callable[[Path, RngStream], RngStream]) -> Rngs:
+        """New streams under the same names."""
         derived = Rngs()
         for name, stream in self.items():
             setattr(derived, name, f((name,), stream))
@@ -283,11 +290,13 @@ def _shape_for(split: Any, path: Path, stream: RngStream) -> Any:
 
 
 def _matches(filter: Filter, path: Path, stream: RngStream) -> bool:
+    """Whether a filter means a stream or its key."""
     predicate = to_predicate(filter)
     return predicate(path, stream) or predicate(path, stream.key)
 
 
 def _streams(node: Any, only: Filter) -> list[tuple[Path, RngStream]]:
+    """The streams of an object that a filter means, with their paths."""
     return [(p, x) for p, x in iter_graph(node) if isinstance(x, RngStream) and _matches(only, p, x)]
 
 

@@ -91,6 +91,7 @@ def current_mode(graph: bool | None, graph_updates: bool | None) -> Mode:
 
 
 def _at(path: Path) -> str:
+    """The path of a shared object."""
     return path_text(path) or "the root"
 
 

@@ -169,6 +169,7 @@ class HasSpec:
 
     @property
     def _metadata(self) -> Mapping[str, Any]:
+        """The metadata."""
         return self._spec.metadata
 
     @property

@@ -20,6 +20,7 @@ from ._filters import Filter, filters_to_predicates
 from ._frame import reading_constants
 from ._repr import path_text, short
 from ._static import compare_by_parts
+from ._trees import path_order, same_array
 from ._typing import Key, Path
 from ._variable import Variable, new_variable
 from .errors import EntryNotFoundError, NonExhaustiveError, StateMismatchError
@@ -28,14 +29,17 @@ Flat = list[tuple[Path, Any]]
 
 
 def _is_level(x: Any) -> bool:
+    """Whether a value is a level below, and no leaf."""
     return type(x) is dict or isinstance(x, State)
 
 
 def _raw(level: Any) -> dict[Key, Any]:
+    """A level as a plain dict."""
     return level._mapping if isinstance(level, State) else level
 
 
 def _walk(level: dict[Key, Any], path: Path, out: Flat) -> Flat:
+    """The leaves of a level with their paths, appended to a list."""
     for key, value in level.items():
         if _is_level(value):
             _walk(_raw(value), (*path, key), out)
@@ -63,6 +67,7 @@ def _nest(items: Iterable[tuple[Path, Any]]) -> dict[Key, Any]:
 
 
 def _clash(path: Path) -> Any:
+    """Refuse a path that is both a leaf and a level."""
     where = path_text(path)
     raise StateMismatchError(
         "State",
@@ -113,6 +118,7 @@ class State(MutableMapping[Key, Any]):
 
     @classmethod
     def _of(cls, mapping: dict[Key, Any]) -> State:
+        """A State around a dict that is not copied."""
         state = object.__new__(cls)
         object.__setattr__(state, "_mapping", mapping)
         return state
@@ -249,19 +255,11 @@ def _same_leaf(a: Any, b: Any) -> bool:
         a, b = a.get_raw_value(), b.get_raw_value()
     left: Any = jax.tree.structure(a)
     same_structure = bool(left == jax.tree.structure(b))
-    return same_structure and all(map(_same_array, jax.tree.leaves(a), jax.tree.leaves(b)))
-
-
-def _same_array(a: Any, b: Any) -> bool:
-    if a is b:
-        return True
-    if short(a) != short(b):
-        return False
-    same = a == b
-    return bool(same.all() if hasattr(same, "all") else same)
+    return same_structure and all(map(same_array, jax.tree.leaves(a), jax.tree.leaves(b)))
 
 
 def _copied(mapping: Any) -> dict[Key, Any]:
+    """A nested mapping with levels of its own."""
     return _nest(_walk(levels(mapping), (), []))
 
 
@@ -272,10 +270,12 @@ def levels(mapping: Any) -> dict[Key, Any]:
 
 
 def _leaf_text(x: Any) -> str:
+    """A leaf in a few words."""
     return repr(x) if isinstance(x, Variable) else short(x)
 
 
 def _flatten_with_keys(state: State) -> tuple[tuple[tuple[DictKey, Any], ...], tuple[Key, ...]]:
+    """The entries with their JAX keys."""
     return tuple((DictKey(k), v) for k, v in state._mapping.items()), tuple(state._mapping)
 
 
@@ -319,7 +319,7 @@ class FlatState(Sequence[tuple[Path, Any]]):
     def __init__(self, items: Iterable[tuple[Path, Any]], /, *, sort: bool):
         pairs = list(items)
         if sort:
-            pairs.sort(key=lambda pair: _sort_key(pair[0]))
+            pairs.sort(key=lambda pair: path_order(pair[0]))
         self.paths = tuple(tuple(path) for path, _ in pairs)
         self.leaves = tuple(leaf for _, leaf in pairs)
 
@@ -366,10 +366,6 @@ class FlatState(Sequence[tuple[Path, Any]]):
         """All leaves in one FlatState; later ones win."""
         merged = dict(pair for flat in (flat_state, *flat_states) for pair in flat)
         return FlatState(merged.items(), sort=False)
-
-
-def _sort_key(path: Path) -> tuple[tuple[str, Any], ...]:
-    return tuple((type(k).__name__, k) for k in path)
 
 
 jax.tree_util.register_pytree_with_keys(
@@ -483,6 +479,7 @@ class Paths:
         return out
 
     def _collect(self, x: Any, path: Path, out: list[tuple[Path, Path | None, Any]]) -> None:
+        """The leaves for one filter."""
         found = self.find(path)
         if found is not None or not isinstance(x, Mapping):
             out.append((path, found, plain(_walk(_raw(x), (), [])) if isinstance(x, State) else x))

@@ -6,6 +6,9 @@ from typing import Any
 
 import jax
 
+from ._repr import short
+from ._typing import Path
+
 
 def same_structure(a: Any, b: Any) -> bool:
     """Whether two pytrees have the same treedef."""
@@ -31,3 +34,18 @@ def shape_struct(shape: tuple[int, ...], dtype: Any, weak_type: bool = False) ->
     make: Any = jax.ShapeDtypeStruct  # JAX leaves it untyped
     struct: jax.ShapeDtypeStruct = make(shape, dtype, weak_type=weak_type)
     return struct
+
+
+def same_array(a: Any, b: Any) -> bool:
+    """Whether two arrays are equal, in type too."""
+    if a is b:
+        return True
+    if short(a) != short(b):
+        return False
+    same = a == b
+    return bool(same.all() if hasattr(same, "all") else same)
+
+
+def path_order(path: Path) -> tuple[tuple[str, Any], ...]:
+    """What orders paths whose keys have several types."""
+    return tuple((type(k).__name__, k) for k in path)

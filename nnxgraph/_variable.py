@@ -196,6 +196,7 @@ class Variable(Operators, HasSpec, Generic[A]):
         return self.get_value()(*args, **kwargs)
 
     def _run_hooks(self, name: str, value: Any) -> Any:
+        """A value after the hooks of one name."""
         for hook in self._spec.hooks.get(name, ()):
             value = hook(self, value)
         return value

@@ -80,7 +80,7 @@ def test_a_list_has_the_list_protocol():  # MO7 of what users want
     assert items.pop() == 5
     assert list(items) == [0, 2, 3, 4]
     assert (items[-1], list(items[1:3]), list(reversed(items))) == (4, [2, 3], [4, 3, 2, 0])
-    assert list(items + [9]) == [0, 2, 3, 4, 9]  # noqa: RUF005 - what is tested
+    assert list(items + [9]) == [0, 2, 3, 4, 9]  # noqa: RUF005  # the operator is tested
     assert items.index(3) == 2
     assert 2 in items
 

@@ -211,8 +211,8 @@ class MarkArgumentsError(NnxError, TypeError):
     def text(self) -> str:
         mark, arguments = self.args
         return (
-            f"nnx.{mark}: found a value and {', '.join(arguments)}. Expected a value alone, for an attribute, "
-            f"or arguments of dataclasses.field, for a field. Write nnx.{mark}(value)."
+            f"nnx.{mark}: found a value and {', '.join(arguments)}. Expected a value alone, for an "
+            f"attribute, or arguments of dataclasses.field, for a field. Write nnx.{mark}(value)."
         )
 
 
@@ -237,6 +237,6 @@ class NameTakenError(NnxError, ValueError):
     def text(self) -> str:
         where, name, found, expected = self.args
         return (
-            f"{where}: attribute {name!r} is a {found}. Expected no such attribute, or one of the kind {expected}. "
-            f"Choose another name."
+            f"{where}: attribute {name!r} is a {found}. Expected no such attribute, or one of the kind "
+            f"{expected}. Choose another name."
         )

@@ -95,6 +95,10 @@ class Shape:
 class GraphDef:
     """The static, hashable description of a graph; `split` makes it, `merge` reads it.
 
+    Args:
+        root: The description of the value at the top.
+        records: The records of all objects.
+
     Example:
         >>> a, b = nnx.Linear(2, 3, rngs=nnx.Rngs(0)), nnx.Linear(2, 3, rngs=nnx.Rngs(1))
         >>> nnx.graphdef(a) is nnx.graphdef(b)
@@ -156,6 +160,7 @@ class GraphDef:
         return self._leaf_paths
 
     def _find_paths(self) -> None:
+        """Find the paths of objects and leaves, once."""
         following = dict(enumerate(leaf_starts(self))) | {ROOT: 0}
         paths: dict[int, Path] = {}
         leaves: list[tuple[Path, int]] = []
@@ -197,6 +202,7 @@ def descriptions(graphdef: GraphDef) -> Iterator[tuple[Path, Desc, int]]:
 def _below(
     path: Path, keys: Sequence[Key], children: Sequence[Desc], owner: int
 ) -> Iterator[tuple[Path, Desc, int]]:
+    """The descriptions below one, with their paths and their owner."""
     return (((*path, k), child, owner) for k, child in zip(keys, children, strict=True))
 
 

@@ -120,6 +120,7 @@ def kind_of(x: Any) -> Kind:
 
 
 def _classify(x: Any) -> Kind:
+    """The kind of a value of a type not met before."""
     cls = type(x)
     kind = Kind.OTHER
     if issubclass(cls, Variable):

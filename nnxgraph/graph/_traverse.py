@@ -101,9 +101,9 @@ def iter_children(node: Any, /, *, graph: bool | None = None) -> Iterator[tuple[
         An iterator of (name, object).
 
     Example:
-        >>> model = nnx.Sequential(nnx.Linear(2, 3, rngs=nnx.Rngs(0)), nnx.relu)
-        >>> [type(child).__name__ for _, child in nnx.iter_children(model)]
-        ['List']
+        >>> model = nnx.Dict(head=nnx.Linear(2, 3, rngs=nnx.Rngs(0)), act=nnx.relu)
+        >>> [(name, type(child).__name__) for name, child in nnx.iter_children(model)]
+        [('head', 'Linear')]
     """
     return ((key, child) for key, child in children(node) if is_node(child))
 

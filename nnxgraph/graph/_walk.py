@@ -95,6 +95,7 @@ class Walk:
         return ("static", static_of(x))
 
     def _object(self, x: Any, path: Path) -> Desc:
+        """Describe an object by its number."""
         known = self.known.get(id(x))
         if known is not None:
             return ("known", known)
@@ -132,6 +133,7 @@ class Walk:
         return ("object", type(x), ways.names(attributes), children, kept)
 
     def _marked(self, x: Any, own: list[Any], mark: str | None, path: Path) -> Desc:
+        """Describe the value of an attribute that may be marked."""
         if mark == "static":
             return ("static", static_of(x))
         if mark is not None:
@@ -143,6 +145,7 @@ class Walk:
         return self.visit(x, own, True, path)
 
     def _container(self, x: Any, level: Level, leaves: list[Any], inside: bool, path: Path) -> Desc:
+        """Describe a container and what is in it."""
         if id(x) in self._open:
             raise CycleError(path_text(self._open[id(x)]), type(x).__name__)
         self._open[id(x)] = path

@@ -131,6 +131,7 @@ def _relative(desc: Desc) -> Desc:
 
 
 def _relative_record(record: Desc) -> Desc:
+    """A record in which objects are known ones."""
     if record[0] == "variable":
         return record
     return (*record[:3], tuple(map(_relative, record[3])), record[4])
@@ -217,6 +218,7 @@ class Boundary:
         return functools.wraps(f, updated=())(pure)
 
     def _refuse_captured(self, f: Callable[..., Any], frame: Frame) -> None:
+        """Refuse Variables that a cached function reached by itself."""
         written = frame.late_written()
         shown = tuple(v._describe() for v in written or frame.late)
         raise CaptureError(self.name, function_name(f), shown, bool(written))
@@ -365,6 +367,7 @@ class Boundary:
         edits: list[tuple[int, Desc, dict[Any, Any]]],
         late: list[tuple[Variable[Any], Any]],
     ) -> None:
+        """Change the caller's objects, after checking that all may be written."""
         graphdef = crossing.layout.graphdef
         holders = {
             start: x
@@ -386,6 +389,7 @@ class Boundary:
 
 
 def _take(feed: Iterator[Any], count: int) -> list[Any]:
+    """The next leaves."""
     return [next(feed) for _ in range(count)]
 
 

@@ -167,6 +167,7 @@ class _Compiled:
         return boundary.merge(packed, crossing)
 
     def _variant(self, count: int, names: tuple[str, ...], mode: Any) -> tuple[Boundary, Callable[..., Any]]:
+        """The Boundary and the compiled function for calls of one shape."""
         static_nums = {in_range(i, count) for i in self.static[0]}
         donated_nums = {in_range(i, count) for i in self.donated[0]}
         shardings = self.in_shardings
@@ -194,6 +195,7 @@ class _Compiled:
         return boundary, self._compile(boundary)
 
     def _compile(self, boundary: Boundary) -> Callable[..., Any]:
+        """The function over lanes, compiled by JAX."""
         pure = boundary.purify(self.f)
         options = dict(self.options)
         lanes = cast("tuple[_JitLane, ...]", boundary.lanes)

@@ -268,6 +268,7 @@ class Resolver:
                 self.visit(child, p, (*path, key), numbers, (*local, key), in_node, weak)
 
     def _object(self, i: int, prefix: Any, path: Path, local: Path, weak: bool) -> None:
+        """Give the leaves of an object their lanes."""
         record = self.records[i]
         numbers = iter(range(self.starts[i], self.starts[i] + record_leaves(record)))
         if record[0] == "variable":
@@ -283,6 +284,7 @@ class Resolver:
             self.visit(child, prefix, (*path, name), numbers, (*local, name), True, weak)
 
     def _leaf(self, k: int, prefix: Any, path: Path, local: Path, x: Any, in_node: bool, weak: bool) -> None:
+        """Give a leaf its lane."""
         if isinstance(prefix, PrefixRule):
             prefix = prefix.lane_at(local, x, in_node)
         elif is_structured(prefix):
@@ -297,6 +299,7 @@ class Resolver:
             self._clash(k, path, lane, x)
 
     def _clash(self, k: int, path: Path, lane: int, x: Any) -> None:
+        """Refuse a leaf with two lanes."""
         raise AliasError(
             self.names.transform,
             self.names.parameter,
@@ -306,6 +309,7 @@ class Resolver:
         )
 
     def _static(self, desc: Desc, prefix: Any, path: Path, allowed: bool) -> None:
+        """Refuse a static value where data is expected."""
         if allowed or prefix is STATIC or desc[1].value is None:
             return
         raise ArgumentTypeError(self.names.transform, self.names.text(path), short(desc[1].value))
@@ -328,6 +332,7 @@ class Resolver:
         return list(prefix)
 
     def _refuse(self, prefix: Any, path: Path, expected: str) -> None:
+        """Refuse a prefix."""
         raise PrefixError(
             self.names.transform,
             self.names.parameter,

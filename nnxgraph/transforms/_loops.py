@@ -65,7 +65,7 @@ class Loop:
         _, out = self.replay(self.crossing.layout, lanes, *extras)
         return [out[self.source[k]] for k in self.state], [out[p] for p in self.mapped_out]
 
-    def finish(self, state: list[Any], mapped: list[Any] = []) -> Any:  # noqa: B006 - never changed
+    def finish(self, state: list[Any], mapped: list[Any] = []) -> Any:  # noqa: B006  # never changed
         """Apply what the loop did, and build the result."""
         change = self.replay.change
         final: list[Any] = [None] * len(change.lane_of)

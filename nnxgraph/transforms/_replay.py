@@ -76,6 +76,7 @@ class Match:
         self._pair(before, after, itertools.count(first), itertools.count(self._root), text)
 
     def _pair(self, before: Desc, after: Desc, ins: Iterator[int], outs: Iterator[int], text: str) -> None:
+        """Pair the leaves of two descriptions."""
         tags = (before[0], after[0])
         if tags == ("leaf", "leaf"):
             self._claim(next(ins), next(outs), text)
@@ -91,11 +92,13 @@ class Match:
             self.differences.append(f"{text} was {said(before)} and is {said(after)}")
 
     def _claim(self, k: int, position: int, text: str) -> None:
+        """Note the next value of an input leaf."""
         if k in self.source:
             self.differences.append(f"{text} is written and then replaced")
         self.source[k] = position
 
     def _objects(self, i: int, j: int, text: str) -> None:
+        """Pair an object with the new one that stands for it."""
         if i in self._replaced:
             if self._replaced[i] != j:
                 self.differences.append(f"{text} was one object at two places and is two objects")
@@ -149,6 +152,7 @@ def edit_texts(crossing: Crossing, edits: Sequence[tuple[int, Desc]]) -> list[st
 
 
 def _differ(old: Desc, new: Desc) -> bool:
+    """Whether a description changed."""
     if old[0] == "node" and new[0] == "known":
         return bool(old[1] != new[1])
     if old[0] == "container" and new[0] == "container" and old[1] == new[1]:

@@ -83,6 +83,7 @@ def _places(prefix: Any, parameter: str) -> list[int]:
 
 
 def _read_axes(in_axes: Any, out_axes: Any) -> _Axes:
+    """What `in_axes` and `out_axes` mean together."""
     in_axes = tuple(in_axes) if isinstance(in_axes, list) else in_axes
     out_axes = tuple(out_axes) if isinstance(out_axes, list) else out_axes
     args = (Carry,) if in_axes is Carry else in_axes
@@ -196,6 +197,7 @@ def _run(
     length: int | None,
     options: dict[str, Any],
 ) -> Any:
+    """Trace the body, run the loop, and apply what it did."""
     names = argument_names(f, len(bound))
     loop = trace_loop(boundary, f, args, axes.carry_in, names, bound, kwargs=kwargs, abstract=_slice_shapes)
     size = lane_count(boundary, loop.crossing, length)
@@ -224,10 +226,13 @@ def _slice_shapes(boundary: Boundary, crossing: Crossing, leaves: list[Any]) -> 
 
 
 def _any_mapped(boundary: Boundary, crossing: Crossing) -> bool:
+    """Whether some leaf has a slice for each iteration."""
     return any(isinstance(boundary.lanes[lane], int) for lane in crossing.layout.lane_of)
 
 
 def _slice_shape(leaf: Any, axis: int) -> Any:
+    """The shape of one slice of a leaf."""
+
     def one(x: Any) -> jax.ShapeDtypeStruct:
         at = axis % len(x.shape)
         return shape_struct((*x.shape[:at], *x.shape[at + 1 :]), x.dtype, is_weak(x))
@@ -236,8 +241,10 @@ def _slice_shape(leaf: Any, axis: int) -> Any:
 
 
 def _to_front(leaf: Any, axis: Any) -> Any:
+    """A leaf with its mapped axis first."""
     return leaf if axis == 0 else jax.tree.map(lambda x: jnp.moveaxis(x, axis, 0), leaf)
 
 
 def _from_front(leaf: Any, axis: Any) -> Any:
+    """A leaf with its mapped axis back in its place."""
     return leaf if axis == 0 else jax.tree.map(lambda x: jnp.moveaxis(x, 0, axis), leaf)
