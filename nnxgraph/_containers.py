@@ -12,6 +12,7 @@ from typing import Any, TypeVar, overload
 
 from ._module import Module
 from ._pytree import has_data, marks_of, set_marks, unmarked
+from ._static import packed
 from .errors import EntryNotFoundError
 from .graph._graphdef import TypedKeys
 from .graph._registry import NodeType, register_node_type
@@ -101,7 +102,7 @@ class List(Module, MutableSequence[T]):
     __rmul__ = __mul__
 
     def __getstate__(self) -> Any:
-        return (self._items, *super().__getstate__())
+        return (packed(self._items), *super().__getstate__())
 
     def __setstate__(self, state: Any) -> None:
         self._items.extend(state[0])
@@ -176,7 +177,7 @@ class Dict(Module, MutableMapping[Any, T]):
         return id(self)
 
     def __getstate__(self) -> Any:
-        return (self._items, *super().__getstate__())
+        return (packed(self._items), *super().__getstate__())
 
     def __setstate__(self, state: Any) -> None:
         self._items.update(state[0])

@@ -19,6 +19,7 @@ from jax.tree_util import DictKey, GetAttrKey, SequenceKey
 
 from ._repr import path_text, short
 from ._state import sortable
+from ._static import packed
 from ._typing import MISSING, Missing
 from .errors import CycleError, MarkArgumentsError, StaticArrayError
 from .graph._graphdef import LEAF, Desc, GraphDef, Shape
@@ -172,12 +173,18 @@ class Pytree:
         object.__setattr__(self, name, value)
 
     def __getstate__(self) -> Any:
-        return (vars(self), self._marks)
+        return (packed(vars(self)), self._marks)
 
     def __setstate__(self, state: Any) -> None:
         attributes, marks = state
         vars(self).update(attributes)
         self._marks.update(marks)
+
+    def __copy__(self) -> Any:
+        ways = node_type(type(self))
+        twin = ways.create(type(self))
+        ways.replace(twin, dict(ways.attributes(self)), dict(ways.marks(self)))
+        return twin
 
     def __repr__(self) -> str:
         return _text(self, "", set())

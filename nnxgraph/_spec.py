@@ -7,7 +7,7 @@ import weakref
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from ._static import own_copy, static_key
+from ._static import own_copy, packed, static_key
 from ._typing import MISSING, Missing
 from .errors import AttributeNotFoundError
 
@@ -46,7 +46,7 @@ class VariableSpec:
         return spec
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return (_interned, (self.kind, dict(self.metadata)))
+        return (_interned, (self.kind, packed(dict(self.metadata))))
 
     def __repr__(self) -> str:
         return f"VariableSpec({self.kind.__name__}, {self.metadata})"

@@ -19,6 +19,9 @@ import copy
 import dataclasses
 import dis
 import functools
+import importlib
+import operator
+import sys
 import types
 import weakref
 from collections.abc import Callable, Hashable, Iterable
@@ -217,6 +220,50 @@ def own_copy(x: Any) -> Any:
     return twin
 
 
+class _Named:
+    """Stands in a pickle for a function that is found by its name, though pickle alone would not find it."""
+
+    __slots__ = ("module", "name")
+
+    def __init__(self, module: str, name: str):
+        self.module = module
+        self.name = name
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return _find(self.module, self.name)(*args, **kwargs)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (_find, (self.module, self.name))
+
+
+def _find(module: str, name: str) -> Any:
+    return operator.attrgetter(name)(importlib.import_module(module))
+
+
+_KNOW_THEIR_NAME = (type, types.FunctionType, types.BuiltinFunctionType, types.MethodType)
+_PUBLIC_MODULES = ("jax.nn", "jax.numpy", "jax.lax", "jax.scipy.special")
+
+
+def packed(x: Any) -> Any:
+    """A value as it goes into a pickle: jitted functions, such as `jax.nn.relu`, by their name."""
+    t = type(x)
+    if t is list or t is tuple:
+        parts = t(packed(c) for c in x)
+        return parts if any(map(operator.is_not, parts, x)) else x
+    if t is dict:
+        entries = {k: packed(v) for k, v in x.items()}
+        return entries if any(map(operator.is_not, entries.values(), x.values())) else x
+    if t is functools.partial:
+        return t(packed(x.func), *packed(x.args), **packed(x.keywords))
+    if not callable(x) or isinstance(x, _KNOW_THEIR_NAME):
+        return x
+    name = getattr(x, "__qualname__", None) or getattr(x, "__name__", None)
+    for module in (*_PUBLIC_MODULES, getattr(x, "__module__", None)):
+        if isinstance(name, str) and getattr(sys.modules.get(module or ""), name, None) is x:
+            return _Named(str(module), name)
+    return x
+
+
 class Static:
     """A static value with its key, as it stands in a GraphDef."""
 
@@ -244,7 +291,7 @@ class Static:
         return f"Static({self.value!r})"
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return (Static, (self.value,))
+        return (Static, (packed(self.value),))
 
 
 _functions: weakref.WeakKeyDictionary[types.FunctionType, Static] = weakref.WeakKeyDictionary()

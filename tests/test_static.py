@@ -9,6 +9,7 @@ import pickle
 import types
 from typing import Any, NamedTuple
 
+import cloudpickle
 import jax
 import jax.numpy as jnp
 import ml_dtypes
@@ -75,6 +76,12 @@ class Unhashable(dict):
 
 def scale(x, *, by=2.0):
     return x * by
+
+
+@jax.jit
+def jitted(x):
+    """A function that a decorator has replaced."""
+    return x
 
 
 def closure(*cells, rebind=None):
@@ -304,6 +311,22 @@ def test_what_is_compared_by_identity_is_kept():
     twin = nnx.clone(net)
     assert twin.config is net.config
     assert nnx.graphdef(twin) is nnx.graphdef(net)
+
+
+@pytest.mark.parametrize(
+    "f",
+    [jax.nn.relu, jax.nn.silu, jax.nn.gelu, jnp.tanh, jnp.add, jax.lax.exp, jitted, jnp.float32, len, scale],
+    ids=lambda f: f.__name__,
+)
+@pytest.mark.parametrize("dump", [pickle.dumps, cloudpickle.dumps], ids=["pickle", "cloudpickle"])
+def test_functions_are_pickled_by_name(f, dump):
+    values = [f, [f, 1], (f,), {"a": f}, functools.partial(f, 1), [{"b": (f,)}]]
+    assert [pickle.loads(dump(Static(v))) for v in values] == [Static(v) for v in values]
+    net = nnx.Dict(
+        layers=[nnx.Dict(act=f)], seq=nnx.Sequential(f), items=nnx.List([f]), w=nnx.Param(1, init=f)
+    )
+    for twin in (pickle.loads(dump(net)), copy.deepcopy(net), pickle.loads(dump(nnx.split(net)[0]))):
+        assert (twin if isinstance(twin, nnx.GraphDef) else nnx.graphdef(twin)) is nnx.graphdef(net)
 
 
 @pytest.mark.parametrize(
