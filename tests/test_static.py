@@ -249,7 +249,7 @@ def test_cached_properties_do_not_count():
         ((1, 2), False), (frozenset(), False), ("a", False), (Config, False), (Unhashable(), False),
         (scale, False),
     ],
-    ids=repr,
+    ids=lambda v: type(v).__name__,
 )  # fmt: skip
 def test_mutable_are_those_that_change_in_place_and_are_compared_by_contents(value, expected):
     assert is_mutable(value) is expected
@@ -333,7 +333,7 @@ def test_functions_are_pickled_by_name(f, dump):
     "copy_of", [copy.deepcopy, lambda x: pickle.loads(pickle.dumps(x))], ids=["deepcopy", "pickle"]
 )
 @pytest.mark.parametrize(
-    "value", [1, [1, {"a": 2}], Config(1, [1]), Frozen(2), scale, Colour.RED, np.arange(3)], ids=repr
+    "value", [1, [1, {"a": 2}], Config(1, [1]), Frozen(2), scale, Colour.RED, np.arange(3)], ids=lambda v: type(v).__name__
 )
 def test_static_survives_copies(copy_of, value):
     assert copy_of(Static(value)) == Static(value)
