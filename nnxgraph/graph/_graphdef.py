@@ -179,10 +179,16 @@ class GraphDef:
 ROOT = -1  # stands for the number of an object: what owns the leaves outside of all objects
 
 
-def descriptions(graphdef: GraphDef) -> Iterator[tuple[Path, Desc, int]]:
-    """(path, description, number of the owner) of all there is, depth first; each object is entered once."""
-    entered: set[int] = set()
-    open_levels: list[Iterator[tuple[Path, Desc, int]]] = [iter([((), graphdef.root, ROOT)])]
+def descriptions(
+    graphdef: GraphDef, below: Desc | None = None, entered: set[int] | None = None
+) -> Iterator[tuple[Path, Desc, int]]:
+    """(path, description, number of the owner) of all there is, depth first; each object is entered once.
+
+    With `below`, of what stands below that description; objects in `entered` are not entered again.
+    """
+    entered = set() if entered is None else entered
+    top = graphdef.root if below is None else below
+    open_levels: list[Iterator[tuple[Path, Desc, int]]] = [iter([((), top, ROOT)])]
     while open_levels:
         found = next(open_levels[-1], None)
         if found is None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import itertools
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -18,7 +17,7 @@ from .._state import from_flat_state
 from .._typing import MISSING, Key, Path
 from .._variable import Param, Variable, new_variable
 from ..errors import ArgnumsError, LossError, NotDifferentiableError, ReduceAxesError
-from ..graph._graphdef import Desc, GraphDef, count_leaves, desc_children, leaf_starts
+from ..graph._graphdef import Desc, GraphDef, count_leaves, desc_children, descriptions, leaf_starts
 from ..graph._walk import flatten
 from ._boundary import Boundary, Call, Crossing, leaf_text
 from ._functions import argument_names, in_range, parameter_names, returns, unbind
@@ -306,10 +305,11 @@ class _View:
     """Reads gradients by the number of their leaf, in the shape of a description."""
 
     def __init__(self, graphdef: GraphDef, by_number: dict[int, Any]):
+        self.graphdef = graphdef
         self.records = graphdef.records
         self.starts = leaf_starts(graphdef)
         self.by_number = by_number
-        self.seen: set[int] = set()
+        self.entered: set[int] = set()
 
     def value(self, desc: Desc, numbers: Iterator[int]) -> Any:
         """Containers as they are, arrays by gradients, objects by States."""
@@ -323,32 +323,24 @@ class _View:
         record = self.records[desc[1]]
         if record[0] == "variable":
             return self._variable(desc[1])
-        found: list[tuple[Path, Any]] = []
-        self._collect(desc, (), numbers, found)
-        return from_flat_state(found)
+        return from_flat_state(self._below(desc))
 
     def _variable(self, i: int) -> Any:
         """The gradient of a Variable, as a Variable of the same spec."""
         grad = self.by_number.get(self.starts[i])
         return new_variable(self.records[i][1], grad)
 
-    def _collect(self, desc: Desc, path: Path, numbers: Iterator[int], found: list[tuple[Path, Any]]) -> None:
+    def _below(self, desc: Desc) -> list[tuple[Path, Any]]:
         """The gradients below an object that were not met before, with their paths."""
-        if desc[0] == "leaf":
-            k = next(numbers)
-            if k in self.by_number:
-                found.append((path, self.by_number[k]))
-        elif desc[0] == "container":
-            for key, child in zip(desc[1].keys, desc[2], strict=True):
-                self._collect(child, (*path, key), numbers, found)
-        elif desc[0] == "node" and desc[1] not in self.seen:
-            i = desc[1]
-            self.seen.add(i)
-            record = self.records[i]
-            if record[0] == "variable":
-                if self.starts[i] in self.by_number:
+        found: list[tuple[Path, Any]] = []
+        following = dict(enumerate(self.starts))
+        for path, below, owner in descriptions(self.graphdef, desc, self.entered):
+            if below[0] == "leaf":
+                k, following[owner] = following[owner], following[owner] + 1
+                if k in self.by_number:
+                    found.append((path, self.by_number[k]))
+            elif below[0] == "node" and below[1] not in self.entered:
+                i = below[1]
+                if self.records[i][0] == "variable" and self.starts[i] in self.by_number:
                     found.append((path, self._variable(i)))
-                return
-            own = itertools.count(self.starts[i])
-            for name, child in zip(record[2], record[3], strict=True):
-                self._collect(child, (*path, name), own, found)
+        return found

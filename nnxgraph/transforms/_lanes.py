@@ -8,7 +8,8 @@ its prefix and gives each leaf the number of its lane.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+import itertools
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from .._filters import to_predicate
@@ -218,6 +219,9 @@ class Names:
         return name + path_text(rest[1:])
 
 
+_Part = tuple[Desc, Any, Path, Path]  # a description, its prefix, its path, and that below the argument
+
+
 class Resolver:
     """Gives each leaf of a graph its lane, and refuses one Variable in two lanes."""
 
@@ -254,34 +258,46 @@ class Resolver:
         in_node: bool = False,
         weak: bool = False,
     ) -> None:
-        """Give the leaves below a description their lanes."""
-        tag = desc[0]
-        if tag == "node":
-            self._object(desc[1], prefix, path, local, weak)
-        elif tag == "leaf":
-            self._leaf(next(numbers), prefix, path, local, None, in_node, weak)
-        elif tag == "static":
-            self._static(desc, prefix, path, in_node or weak)
-        elif tag == "container":
-            below = self.prefixes(desc, prefix, path)
-            for key, child, p in zip(desc[1].keys, desc[2], below, strict=True):
-                self.visit(child, p, (*path, key), numbers, (*local, key), in_node, weak)
+        """Give the leaves below a description their lanes, depth first."""
+        levels = [self._level([(desc, prefix, path, local)], numbers, in_node, weak)]
+        while levels:  # no recursion: objects may form long chains
+            below = next(levels[-1], None)
+            if below is None:
+                levels.pop()
+            else:
+                levels.append(below)
 
-    def _object(self, i: int, prefix: Any, path: Path, local: Path, weak: bool) -> None:
-        """Give the leaves of an object their lanes."""
+    def _level(
+        self, parts: Iterable[_Part], numbers: Iterator[int], in_node: bool, weak: bool
+    ) -> Iterator[Any]:
+        """Give the leaves among the parts their lanes; yields the level below a part before the next one."""
+        for desc, prefix, path, local in parts:
+            tag = desc[0]
+            if tag == "node":
+                i = desc[1]
+                if self.records[i][0] == "variable":
+                    self._leaf(self.starts[i], prefix, path, local, self.objects[i], True, weak)
+                elif (i, id(prefix), weak) not in self._entered:
+                    yield self._object(i, prefix, path, local, weak)
+            elif tag == "leaf":
+                self._leaf(next(numbers), prefix, path, local, None, in_node, weak)
+            elif tag == "static":
+                self._static(desc, prefix, path, in_node or weak)
+            elif tag == "container":
+                triples = zip(desc[1].keys, desc[2], self.prefixes(desc, prefix, path), strict=True)
+                below = [(child, p, (*path, key), (*local, key)) for key, child, p in triples]
+                yield self._level(below, numbers, in_node, weak)
+
+    def _object(self, i: int, prefix: Any, path: Path, local: Path, weak: bool) -> Iterator[Any]:
+        """The level of an object's attributes."""
         record = self.records[i]
-        numbers = iter(range(self.starts[i], self.starts[i] + record_leaves(record)))
-        if record[0] == "variable":
-            self._leaf(next(numbers), prefix, path, local, self.objects[i], True, weak)
-            return
-        if (i, id(prefix), weak) in self._entered:
-            return
         self._entered.add((i, id(prefix), weak))
         if is_structured(prefix):
             self._refuse(prefix, path, f"one lane or a rule for the {record[1].__name__}")
         self.places.setdefault(i, (prefix, local, path))
-        for name, child in zip(record[2], record[3], strict=True):
-            self.visit(child, prefix, (*path, name), numbers, (*local, name), True, weak)
+        pairs = zip(record[2], record[3], strict=True)
+        below = [(child, prefix, (*path, name), (*local, name)) for name, child in pairs]
+        return self._level(below, itertools.count(self.starts[i]), True, weak)
 
     def _leaf(self, k: int, prefix: Any, path: Path, local: Path, x: Any, in_node: bool, weak: bool) -> None:
         """Give a leaf its lane."""

@@ -357,3 +357,19 @@ def test_threads_train_their_own_models_beside_a_shared_one():
         train(m)
     assert [values(m) for m in models] == [values(m) for m in expected]
     assert values(shared) == {("w",): 3.0, ("n",): 0.0}
+
+
+@each
+def test_long_chain_of_objects_needs_no_recursion(lift):
+    def f(head):
+        head.v[...] += 1.0
+
+    head = Empty(v=nnx.Variable(f32(0.0)))
+    last = head
+    for _ in range(1500):
+        last.next = Empty()
+        last = last.next
+    last.v = head.v
+    lift(f)(head)
+    assert float(last.v[...]) == 1.0
+    assert values(nnx.grad(lambda head: head.v[...], argnums=nnx.DiffState(0, ...))(head)) == {("v",): 1.0}
