@@ -375,7 +375,9 @@ def test_object_is_a_prefix():
     ],
     ids=["flat", "nested", "shared"],
 )
-@pytest.mark.parametrize("fill", [0, 1.5, True, "axis", object(), jnp.ones(2)], ids=lambda v: type(v).__name__)
+@pytest.mark.parametrize(
+    "fill", [0, 1.5, True, "axis", object(), jnp.ones(2)], ids=lambda v: type(v).__name__
+)
 def test_any_leaf_keeps_the_structure(make, fill):
     net = make()
     filled = jax.tree.map(lambda x: fill, net)

@@ -333,7 +333,9 @@ def test_functions_are_pickled_by_name(f, dump):
     "copy_of", [copy.deepcopy, lambda x: pickle.loads(pickle.dumps(x))], ids=["deepcopy", "pickle"]
 )
 @pytest.mark.parametrize(
-    "value", [1, [1, {"a": 2}], Config(1, [1]), Frozen(2), scale, Colour.RED, np.arange(3)], ids=lambda v: type(v).__name__
+    "value",
+    [1, [1, {"a": 2}], Config(1, [1]), Frozen(2), scale, Colour.RED, np.arange(3)],
+    ids=lambda v: type(v).__name__,
 )
 def test_static_survives_copies(copy_of, value):
     assert copy_of(Static(value)) == Static(value)
