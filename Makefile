@@ -14,7 +14,7 @@ SHELL := bash
 .NOTPARALLEL:
 MAKEFLAGS += --no-print-directory
 
-PYTEST = -m pytest -n $(JOBS) --durations=10
+PYTEST = -m pytest -n $(JOBS) --dist loadgroup --durations=10
 NOTEBOOKS = $(wildcard notebooks/*.ipynb)
 BENCHMARKS = $(filter-out $(wildcard tests/benchmarks/_*),$(wildcard tests/benchmarks/*.py))
 

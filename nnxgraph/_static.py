@@ -237,6 +237,7 @@ class _Named:
 
 
 def _find(module: str, name: str) -> Any:
+    """What a module has under a name, which may be dotted."""
     return operator.attrgetter(name)(importlib.import_module(module))
 
 

@@ -110,7 +110,9 @@ def test_variables_and_arrays_are_looked_up_by_identity():
     assert items.count(b) == 0
 
 
-@pytest.mark.parametrize("part", [lambda x: x[:1], lambda x: x + [1], lambda x: x * 2, lambda x: x.copy()])  # noqa: RUF005
+@pytest.mark.parametrize(
+    "part", [lambda x: x[:1], lambda x: x.__add__([1]), lambda x: x * 2, lambda x: x.copy()]
+)
 def test_parts_of_a_list_are_lists_that_share_elements(part):
     stack = Stack(n=2)
     found = part(stack)

@@ -14,9 +14,9 @@ class Interrupt:
         return self
 
     def _note(self, number: int, frame: FrameType | None) -> None:
-        """Notes one Ctrl-C, and leaves the next one to whoever handled it before."""
+        """Notes one Ctrl-C, and lets the next one end the program, even where it was ignored before."""
         self.requested = True
-        signal.signal(signal.SIGINT, self._before)
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
     def __exit__(
         self,

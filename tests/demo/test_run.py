@@ -17,7 +17,8 @@ from nnxgraph.demo._model import Transformer
 from tests.demo.texts import write_folder
 from tests.source import ROOT
 
-pytestmark = [pytest.mark.relaxed, pytest.mark.slow]
+# With `--dist loadgroup` one worker makes the runs, which these tests share.
+pytestmark = [pytest.mark.relaxed, pytest.mark.slow, pytest.mark.xdist_group("runs_of_the_demo")]
 
 STEPS, STOPPED = 25, 13
 
