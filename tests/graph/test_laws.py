@@ -28,7 +28,7 @@ from tests.strategies import (
     same,
 )
 
-LAW = settings(max_examples=20)
+LAW = settings(max_examples=15)
 
 
 def fresh(path, x):
