@@ -22,7 +22,7 @@ from ._state import sortable
 from ._static import packed
 from ._typing import MISSING, Missing
 from .errors import CycleError, MarkArgumentsError, StaticArrayError
-from .graph._graphdef import LEAF, Desc, GraphDef, Shape
+from .graph._graphdef import CALLABLES, LEAF, Desc, GraphDef, Shape, is_fixed
 from .graph._registry import (
     Kind,
     NodeType,
@@ -32,7 +32,7 @@ from .graph._registry import (
     register_misplaced,
     register_node_type,
 )
-from .graph._walk import Build, Walk, one_level, unflatten
+from .graph._walk import Build, Walk, callable_level, one_level, unflatten
 
 HOLLOW = "leaf"  # the mark of an attribute at which JAX put something that is no data, such as an axis
 
@@ -221,7 +221,7 @@ def _text(x: Any, indent: str, seen: set[int]) -> str:
             return _lines("{", [(f"{k!r}: ", v) for k, v in x.items()], "}", indent, seen)
         begin, end = "[]" if type(x) is list else "()"
         return _lines(begin, [("", v) for v in x], end, indent, seen)
-    return short(x) if is_array(x) else repr(x)
+    return short(x) if is_array(x) or kind_of(x) is Kind.CALLABLE else repr(x)
 
 
 def _holds_objects(x: Any) -> bool:
@@ -305,6 +305,8 @@ def _open_mixed(value: Any, desc: Desc) -> Any:
 
 def _parts(value: Any, shape: Shape) -> list[Any]:
     """The values right below a container."""
+    if shape.cls in CALLABLES:
+        return list(callable_level(value)[0])
     if shape.treedef is not None:
         return jax.tree_util.tree_leaves(value, is_leaf=lambda y: y is not value)
     return list(value.values()) if shape.cls is dict else list(value)
@@ -314,7 +316,7 @@ def _needs_hiding(desc: Desc) -> bool:
     """Whether JAX would see static leaves as data, or sort the keys, or fail to."""
     if desc[0] != "container":
         return bool(desc[0] == "static")
-    if desc[1].cls is dict and not _is_sorted(desc[1].keys):
+    if desc[1].cls in CALLABLES or (desc[1].cls is dict and not _is_sorted(desc[1].keys)):
         return True
     return any(map(_needs_hiding, desc[2]))
 
@@ -375,17 +377,12 @@ def _flatten(x: Pytree) -> tuple[list[tuple[Any, Any]], Any]:
     fixed: list[Desc] = []
     values = node_type(cls).attributes(x).values()
     for name, desc, value in zip(names, descs, values, strict=True):
-        if _is_fixed(desc):
+        if is_fixed(desc):
             fixed.append(desc)
         else:
             fixed.append(("leaf",))
             children.append((name, _open_mixed(value, desc)))
     return children, _Level((cls, names, tuple(fixed), marks))
-
-
-def _is_fixed(desc: Desc) -> bool:
-    """Whether there is no data in a description."""
-    return desc[0] == "static" or (desc[0] == "container" and all(map(_is_fixed, desc[2])))
 
 
 def _unflatten(aux: Any, children: Any) -> Any:

@@ -270,8 +270,8 @@ class Static:
 
     __slots__ = ("_hash", "key", "mutable", "value")
 
-    def __init__(self, value: Any):
-        self.key = static_key(value)
+    def __init__(self, value: Any, key: Hashable = None):
+        self.key = static_key(value) if key is None else key
         self.mutable = is_mutable(value)
         self.value = own_copy(value) if self.mutable else value
         self._hash = hash(self.key)
@@ -295,18 +295,23 @@ class Static:
         return (Static, (packed(self.value),))
 
 
-_functions: weakref.WeakKeyDictionary[types.FunctionType, Static] = weakref.WeakKeyDictionary()
+_function_keys: weakref.WeakKeyDictionary[types.FunctionType, Hashable] = weakref.WeakKeyDictionary()
 _small_static = functools.lru_cache(maxsize=4096, typed=True)(Static)
 
 
 def static_of(value: Any) -> Static:
-    """The Static of a value; kept where its key cannot change: numbers, strings, closed functions."""
+    """The Static of a value; keys that cannot change are kept: of numbers, strings, closed functions."""
     t = type(value)
     if t in _PLAIN:
         return _small_static(value)
-    if t is types.FunctionType and value.__closure__ is None and not value.__dict__:
-        known = _functions.get(value)
-        if known is None:
-            known = _functions[value] = Static(value)
-        return known
-    return Static(value)
+    if t is not types.FunctionType or not _is_closed(value):
+        return Static(value)
+    key = _function_keys.get(value)
+    if key is None:
+        key = _function_keys[value] = static_key(value)  # names the code, not the function: it may die
+    return Static(value, key)
+
+
+def _is_closed(f: types.FunctionType) -> bool:
+    """Whether a function is nothing but its code."""
+    return f.__closure__ is None and not (f.__dict__ or f.__defaults__ or f.__kwdefaults__)

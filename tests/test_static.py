@@ -4,9 +4,11 @@ import copy
 import dataclasses
 import enum
 import functools
+import gc
 import math
 import pickle
 import types
+import weakref
 from typing import Any, NamedTuple
 
 import cloudpickle
@@ -18,7 +20,7 @@ import optax
 import pytest
 
 import nnxgraph as nnx
-from nnxgraph._static import Static, is_mutable, own_copy, static_key
+from nnxgraph._static import Static, is_mutable, own_copy, static_key, static_of
 
 
 class Point(NamedTuple):
@@ -339,3 +341,25 @@ def test_functions_are_pickled_by_name(f, dump):
 )
 def test_static_survives_copies(copy_of, value):
     assert copy_of(Static(value)) == Static(value)
+
+
+def test_functions_die_with_their_owner():
+    class Net(nnx.Module):
+        def __init__(self):
+            self.f = lambda x: x
+
+    net = Net()
+    ref = weakref.ref(net.f)
+    assert nnx.graphdef(net) is nnx.graphdef(Net())
+    del net
+    gc.collect()
+    assert ref() is None
+
+
+def test_default_that_changes_in_place_is_seen():
+    def f(x, y=[]):  # noqa: B006  # the case
+        return x
+
+    before = static_of(f)
+    f.__defaults__[0].append(1)
+    assert static_of(f) != before

@@ -21,7 +21,9 @@ GraphDefs are interned: two equal ones are the same object, so JAX's cache compa
 
 from __future__ import annotations
 
+import functools
 import threading
+import types
 import weakref
 from collections.abc import Iterator, Sequence
 from typing import Any, ClassVar
@@ -49,6 +51,41 @@ class TypedKeys(tuple[Key, ...]):
     __hash__ = tuple.__hash__
 
 
+class BoundMethod:
+    """How a method that is bound to an object closes, in the place of a treedef: the object is its child."""
+
+    __slots__ = ("function",)
+
+    def __init__(self, function: Any):
+        self.function = function
+
+    def node_data(self) -> tuple[type, Any]:
+        """The class and what is static."""
+        return BoundMethod, self.function
+
+    def unflatten(self, children: Any) -> Any:
+        """The method, bound to the object."""
+        return types.MethodType(self.function, *children)
+
+
+class Partial:
+    """How a `functools.partial` with data closes: function, arguments and keywords are its children."""
+
+    __slots__ = ()
+
+    def node_data(self) -> tuple[type, Any]:
+        """The class and what is static."""
+        return Partial, None
+
+    def unflatten(self, children: Any) -> Any:
+        """The partial function of these children."""
+        function, args, keywords = children
+        return functools.partial(function, *args, **keywords)
+
+
+CALLABLES = (BoundMethod, Partial)
+
+
 class Shape:
     """How a container closes: its type, and its keys or treedef.
 
@@ -68,7 +105,7 @@ class Shape:
     def close(self, children: list[Any]) -> Any:
         """The container with these children."""
         if self.treedef is not None:
-            return jax.tree_util.tree_unflatten(self.treedef, children)
+            return self.treedef.unflatten(children)
         if self.cls is dict:
             return dict(zip(self.keys, children, strict=True))
         return self.cls(*children) if hasattr(self.cls, "_fields") else self.cls(children)
@@ -210,6 +247,11 @@ def _below(
 ) -> Iterator[tuple[Path, Desc, int]]:
     """The descriptions below one, with their paths and their owner."""
     return (((*path, k), child, owner) for k, child in zip(keys, children, strict=True))
+
+
+def is_fixed(desc: Desc) -> bool:
+    """Whether there is no data in a description."""
+    return bool(desc[0] == "static") or (desc[0] == "container" and all(map(is_fixed, desc[2])))
 
 
 def desc_children(desc: Desc) -> Iterator[tuple[Key, Desc]]:

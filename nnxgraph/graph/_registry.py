@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import dataclasses
 import enum
+import functools
+import types
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -31,6 +33,7 @@ class Kind(enum.Enum):
     MARKED = enum.auto()  # a Static, made by the caller of the walker
     NONE = enum.auto()
     STATIC = enum.auto()
+    CALLABLE = enum.auto()  # a bound method or partial, which may hold data
     MISPLACED = enum.auto()  # a mark of an attribute, where no attribute is
     OTHER = enum.auto()  # a registered pytree, or static
 
@@ -64,7 +67,9 @@ _kinds: dict[type, Kind] = {
     str: Kind.STATIC,
     bytes: Kind.STATIC,
     type: Kind.STATIC,
-    type(lambda: None): Kind.STATIC,
+    types.FunctionType: Kind.STATIC,
+    types.MethodType: Kind.CALLABLE,
+    functools.partial: Kind.CALLABLE,
     Static: Kind.MARKED,
 }
 _DATA_TYPES: list[type] = [jax.Array, np.ndarray, np.generic, jax.ShapeDtypeStruct]

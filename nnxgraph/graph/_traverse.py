@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Iterator
 from typing import Any
 
-import jax
-
 from .._filters import Filter, filters_to_predicates
 from .._repr import path_text
 from .._settings import check_tree, current_mode
@@ -15,7 +13,7 @@ from .._variable import Variable
 from ..errors import CycleError
 from ._graphdef import GraphDef, descriptions
 from ._registry import Kind, is_graph_value, is_node, kind_of, node_type
-from ._walk import flatten, one_level
+from ._walk import flatten, level_below
 
 
 def check_sharing(where: str, graphdef: GraphDef, graph: bool | None) -> None:
@@ -29,11 +27,7 @@ def children(x: Any) -> list[tuple[Key, Any]]:
     kind = kind_of(x)
     if kind is Kind.NODE:
         return list(node_type(type(x)).attributes(x).items())
-    if kind is Kind.DICT:
-        return list(x.items())
-    if kind is Kind.LIST or kind is Kind.TUPLE:
-        return list(enumerate(x))
-    level = one_level(x) if kind is Kind.OTHER else None
+    level = level_below(x)
     return list(zip(level[1], level[0], strict=True)) if level is not None else []
 
 
@@ -192,15 +186,11 @@ def _rebuild(f: Callable[[Path, Any], Any], x: Any, path: Path, done: dict[int, 
                 ways.replace(twin, attributes, dict(ways.marks(x)))
             done[id(x)] = (x, f(path, done[id(x)][1]))
         return done[id(x)][1]
-    if kind is Kind.DICT:
-        return f(path, (yield _rebuild_all(f, list(x.items()), path, done)))
-    if kind is Kind.LIST or kind is Kind.TUPLE:
-        parts = yield _rebuild_all(f, list(enumerate(x)), path, done)
-        return f(path, type(x)(parts.values()))
-    level = one_level(x) if kind is Kind.OTHER else None
+    level = level_below(x)
     if level is not None:
         parts = yield _rebuild_all(f, list(zip(level[1], level[0], strict=True)), path, done)
-        x = jax.tree_util.tree_unflatten(level[2], list(parts.values()))
+        closed = parts if kind is Kind.DICT else list(parts.values())
+        x = type(x)(closed) if level[2] is None else level[2].unflatten(closed)
     return f(path, x)
 
 

@@ -6,6 +6,7 @@ know containers and objects alike; what an object is, the registry says.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -18,7 +19,17 @@ from .._static import Static, is_mutable, static_key, static_of
 from .._typing import Key, Path
 from .._variable import new_variable
 from ..errors import CycleError, MisplacedMarkError
-from ._graphdef import LEAF, Desc, GraphDef, Shape, count_leaves
+from ._graphdef import (
+    CALLABLES,
+    LEAF,
+    BoundMethod,
+    Desc,
+    GraphDef,
+    Partial,
+    Shape,
+    count_leaves,
+    is_fixed,
+)
 from ._registry import Kind, kind_of, node_type
 
 _STATIC_NONE: Desc = ("static", Static(None))
@@ -33,6 +44,23 @@ def plain_level(x: Any) -> Level:
     if type(x) is dict:
         return list(x.values()), tuple(x), None
     return x, tuple(range(len(x))), None
+
+
+def callable_level(x: Any) -> Level:
+    """Children and keys of a bound method or a partial."""
+    if isinstance(x, functools.partial):
+        return [x.func, x.args, x.keywords], ("func", "args", "keywords"), Partial()
+    return [x.__self__], ("__self__",), BoundMethod(x.__func__)
+
+
+def level_below(x: Any) -> Level | None:
+    """Children and keys of what is walked through without being an object; None if nothing is."""
+    kind = kind_of(x)
+    if kind is Kind.LIST or kind is Kind.DICT or kind is Kind.TUPLE:
+        return plain_level(x)
+    if kind is Kind.CALLABLE:
+        return None if is_fixed(Walk().visit(x, [], True)) else callable_level(x)
+    return one_level(x) if kind is Kind.OTHER else None
 
 
 def one_level(x: Any) -> Level | None:
@@ -90,6 +118,9 @@ class Walk:
             level = one_level(x)
             if level is not None:
                 return self._container(x, level, leaves, inside, path)
+        if kind is Kind.CALLABLE:
+            desc = self._container(x, callable_level(x), leaves, True, path)
+            return ("static", static_of(x)) if is_fixed(desc) else desc
         if kind is Kind.MISPLACED:
             raise MisplacedMarkError(path_text(path) or "the root", x.mark)
         return ("static", static_of(x))
@@ -153,7 +184,8 @@ class Walk:
         pairs = zip(keys, children, strict=True)
         below = tuple([self.visit(c, leaves, inside, (*path, k)) for k, c in pairs])
         del self._open[id(x)]
-        return ("container", Shape(type(x), keys, treedef), below)
+        cls = type(treedef) if isinstance(treedef, CALLABLES) else type(x)
+        return ("container", Shape(cls, keys, treedef), below)
 
     def root(self, x: Any) -> Desc:
         """Describe a value outside of any node, and all objects below it."""
