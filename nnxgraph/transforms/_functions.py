@@ -70,8 +70,9 @@ def unbind(f: Callable[..., Any]) -> tuple[Callable[..., Any], tuple[Any, ...]]:
         return f.__func__, (f.__self__,)
     if is_graph_value(f):
         return type(f).__call__, (f,)
-    if type(f) is functools.partial and not f.keywords:
+    if type(f) is functools.partial:
         inner, bound = unbind(f.func)
+        inner = functools.partial(inner, **f.keywords) if f.keywords else inner
         return inner, (*bound, *f.args)
     return f, ()
 

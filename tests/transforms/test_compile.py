@@ -49,6 +49,8 @@ def test_partial_binds_objects_and_constants():
     assert float(nnx.jit(functools.partial(f, 3))(cell, f32(1.0))) == 6.0
     assert float(nnx.jit(functools.partial(f, 2, cell))(f32(1.0))) == 4.0
     assert float(cell.n[...]) == 5.0
+    assert float(nnx.jit(functools.partial(cell.loss, x=f32(3.0)))()) == 6.0
+    assert float(cell.n[...]) == 6.0
 
 
 def test_jit_compiles_for_the_backend_that_is_asked_for():
