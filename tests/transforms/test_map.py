@@ -287,3 +287,18 @@ def test_misuse_is_explained(call, error, text):
     with pytest.raises(error) as caught:
         call()
     assert text in str(caught.value)
+
+
+def test_constructor_under_vmap_makes_a_stack():
+    def make(rngs):
+        return nnx.Linear(4, 4, rngs=rngs)
+
+    rngs, plain = nnx.Rngs(0), nnx.Rngs(0)
+    single = make(plain)
+    same = nnx.vmap(make, in_axes=None, out_axes=0, axis_size=3)(rngs)
+    assert same.kernel.shape == (3, 4, 4)
+    assert all(jnp.allclose(kernel, single.kernel[...]) for kernel in same.kernel[...])
+    assert int(rngs.default.count[...]) == int(plain.default.count[...])
+    split = nnx.split_rngs(splits=3)(nnx.vmap(make))(rngs)
+    assert split.kernel.shape == (3, 4, 4)
+    assert not jnp.allclose(split.kernel[0], split.kernel[1])
