@@ -121,9 +121,9 @@ ONE_ARGUMENT = [
 ]  # fmt: skip
 SEVERAL = {
     "add": (P, P), "multiply": (X, P), "maximum": (P, X), "power": (P, P), "dot": (P, X.T), "split": (P, 2),
-    "matmul": (P, X.T), "where": (X > 2, P, P), "stack": ([P, P],), "concatenate": ([P, X],), "array": ([P, P],),
+    "matmul": (P, X.T), "where": (X > 2, P, P), "stack": ([P, P],), "concatenate": ([P, X],),
     "einsum": ("ij,kj->ik", P, P), "reshape": (P, (3, 2)), "broadcast_to": (P, (4, 2, 3)), "clip": (P, X, P),
-    "pad": (P, 1), "array_equal": (P, P), "tensordot": (P, X.T, 1),
+    "array": ([P, P],), "pad": (P, 1), "array_equal": (P, P), "tensordot": (P, X.T, 1),
 }  # fmt: skip
 
 
