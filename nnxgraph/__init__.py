@@ -56,16 +56,21 @@ from ._variable import Intermediate as Intermediate
 from ._variable import Param as Param
 from ._variable import Perturbation as Perturbation
 from ._variable import Variable as Variable
-from .graph._functional import call as call
+from .graph._call import call as call
+from .graph._edit import pop as pop
+from .graph._edit import set_metadata as set_metadata
+from .graph._edit import update as update
+from .graph._functional import GraphState as GraphState
 from .graph._functional import clone as clone
 from .graph._functional import graphdef as graphdef
 from .graph._functional import merge as merge
-from .graph._functional import pop as pop
 from .graph._functional import split as split
 from .graph._functional import state as state
-from .graph._functional import update as update
+from .graph._functional import unpack as unpack
 from .graph._functional import variables as variables
 from .graph._graphdef import GraphDef as GraphDef
+from .graph._indexed import flatten as flatten
+from .graph._indexed import unflatten as unflatten
 from .graph._registry import register_data_type as register_data_type
 from .graph._traverse import find_duplicates as find_duplicates
 from .graph._traverse import iter_children as iter_children
@@ -171,6 +176,7 @@ __all__ = [
     "filterlib",
     "find_duplicates",
     "FlatState",
+    "flatten",
     "fori_loop",
     "fork_rngs",
     "from_flat_state",
@@ -179,6 +185,7 @@ __all__ = [
     "grad",
     "GraphDef",
     "graphdef",
+    "GraphState",
     "hard_sigmoid",
     "hard_silu",
     "hard_swish",
@@ -248,6 +255,7 @@ __all__ = [
     "Sequential",
     "set_graph_mode",
     "set_graph_updates",
+    "set_metadata",
     "sigmoid",
     "silu",
     "soft_sign",
@@ -267,6 +275,8 @@ __all__ = [
     "tanh",
     "to_flat_state",
     "to_pure_dict",
+    "unflatten",
+    "unpack",
     "update",
     "value_and_grad",
     "Variable",

@@ -22,6 +22,7 @@ from ._graph import SlotsError as SlotsError
 from ._graph import StateMismatchError as StateMismatchError
 from ._graph import StaticArrayError as StaticArrayError
 from ._graph import UnknownAttributesError as UnknownAttributesError
+from ._graph import UnknownIndexError as UnknownIndexError
 from ._layers import DecodeCacheError as DecodeCacheError
 from ._layers import DtypeNotInexactError as DtypeNotInexactError
 from ._layers import LayerError as LayerError
@@ -120,6 +121,7 @@ __all__ = [
     "TransformationPickleError",
     "UnboundAxisWarning",
     "UnknownAttributesError",
+    "UnknownIndexError",
     "UnmatchedFilterError",
     "UnsupportedVariableError",
     "ValueFunctionError",

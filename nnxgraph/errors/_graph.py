@@ -240,3 +240,20 @@ class NameTakenError(NnxError, ValueError):
             f"{where}: attribute {name!r} is a {found}. Expected no such attribute, or one of the kind "
             f"{expected}. Choose another name."
         )
+
+
+class UnknownIndexError(NnxError, KeyError):
+    """A GraphDef names objects by numbers that the caller's index has not."""
+
+    def __init__(self, missing: tuple[int, ...], known: int):
+        super().__init__(missing, known)
+
+    def text(self) -> str:
+        missing, known = self.args
+        numbers = ", ".join(map(str, missing[:5])) + (", ..." if len(missing) > 5 else "")
+        return (
+            f"unflatten: the GraphDef refers to object {numbers} of another graph, and index_ref has {known} "
+            f"objects. Expected the objects of the graphs that were flattened before with the same "
+            f"ref_index. Write `index = {{}}`, then `nnx.unflatten(first, state, index_ref=index)` for each "
+            f"in order."
+        )

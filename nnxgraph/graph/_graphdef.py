@@ -25,7 +25,7 @@ import functools
 import threading
 import types
 import weakref
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, ClassVar
 
 import jax
@@ -135,6 +135,7 @@ class GraphDef:
     Args:
         root: The description of the value at the top.
         records: The records of all objects.
+        outer: For each object its index outside, if `flatten` was given such indices.
 
     Example:
         >>> a, b = nnx.Linear(2, 3, rngs=nnx.Rngs(0)), nnx.Linear(2, 3, rngs=nnx.Rngs(1))
@@ -142,21 +143,25 @@ class GraphDef:
         True
     """
 
-    __slots__ = ("__weakref__", "_hash", "_leaf_paths", "_paths", "root", "records")
+    __slots__ = ("__weakref__", "_hash", "_leaf_paths", "_paths", "outer", "root", "records")
     _table: ClassVar[weakref.WeakValueDictionary[Any, GraphDef]] = weakref.WeakValueDictionary()
 
     root: Desc
     records: tuple[Desc, ...]
+    outer: tuple[int | None, ...] | None
+    apply: ClassVar[Callable[..., Any]]  # set by `_call`, which knows how to merge
     _hash: int
     _paths: list[Path] | None
     _leaf_paths: list[tuple[Path, int]] | None
 
-    def __new__(cls, root: Desc, records: tuple[Desc, ...]) -> GraphDef:
-        key = (root, records)
+    def __new__(
+        cls, root: Desc, records: tuple[Desc, ...], outer: tuple[int | None, ...] | None = None
+    ) -> GraphDef:
+        key = (root, records, outer)
         found = cls._table.get(key)
         if found is None:
             found = object.__new__(cls)
-            found.root, found.records = key
+            found.root, found.records, found.outer = key
             found._hash = hash(key)
             found._paths = found._leaf_paths = None
             with _interning:
@@ -170,7 +175,7 @@ class GraphDef:
         return f"GraphDef({len(self.records)} objects, {self.num_leaves} leaves)"
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return (GraphDef, (self.root, self.records))
+        return (GraphDef, (self.root, self.records, self.outer))
 
     def __deepcopy__(self, memo: Any) -> GraphDef:
         return self
@@ -196,6 +201,40 @@ class GraphDef:
         assert self._leaf_paths is not None
         return self._leaf_paths
 
+    def find(self, path: Path) -> int | None:
+        """The number of the leaf at any path of the graph, be it the first to an object or another."""
+        desc, owner = self.root, ROOT
+        before = 0  # leaves of the owner that stand before the description
+        for key in path:
+            if desc[0] == "node":
+                owner, before, record = desc[1], 0, self.records[desc[1]]
+                keys, children = ((), ()) if record[0] == "variable" else record[2:4]
+            else:
+                keys, children = (desc[1].keys, desc[2]) if desc[0] == "container" else ((), ())
+            at = _position(keys, key)
+            if at is None:
+                return None
+            before += sum(map(count_leaves, children[:at]))
+            desc = children[at]
+        starts = [*leaf_starts(self), 0]  # the root is number -1
+        if desc[0] == "leaf":
+            return starts[owner] + before
+        is_variable = desc[0] == "node" and self.records[desc[1]][0] == "variable"
+        return starts[desc[1]] if is_variable else None
+
+    def with_no_outer_index(self) -> GraphDef:
+        """The same description without indices of objects outside."""
+        return GraphDef(self.root, self.records)
+
+    def with_same_outer_index(self) -> GraphDef:
+        """The same description in which each object's index outside is its number here."""
+        return GraphDef(self.root, self.records, tuple(range(len(self.records))))
+
+    def with_matching_outer_index(self, other: GraphDef) -> GraphDef:
+        """The same description with the indices that another has for the objects of the same numbers."""
+        outer = (*(other.outer or ()), *(None for _ in self.records))[: len(self.records)]
+        return GraphDef(self.root, self.records, outer)
+
     def _find_paths(self) -> None:
         """Find the paths of objects and leaves, once."""
         following = dict(enumerate(leaf_starts(self))) | {ROOT: 0}
@@ -211,6 +250,14 @@ class GraphDef:
                 leaves.append((path, following[owner]))
                 following[owner] += 1
         self._paths, self._leaf_paths = [paths[i] for i in range(len(self.records))], leaves
+
+
+def _position(keys: Sequence[Key], key: Key) -> int | None:
+    """Where a key stands among others; digits in a string also mean an integer, and the other way round."""
+    for at, found in enumerate(keys):
+        if found == key and type(found) is type(key):
+            return at
+    return next((at for at, found in enumerate(keys) if str(found) == str(key)), None)
 
 
 ROOT = -1  # stands for the number of an object: what owns the leaves outside of all objects

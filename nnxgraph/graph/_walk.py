@@ -225,7 +225,9 @@ class Build:
         self.known = known
         self.records = records
         self.given = given  # the first objects, if the caller has them
-        self.kept = kept or {}  # Variables to use instead of new ones, by number
+        self.kept = (
+            kept or {}
+        )  # objects to use, by number; such Variables keep their value
         self.objects: list[Any] = []
 
     def make_objects(self, leaves: Iterator[Any]) -> None:
@@ -236,7 +238,8 @@ class Build:
         self.objects = [*self.given, *fresh]
         for i, (x, record) in enumerate(zip(fresh, records, strict=True), first):
             if record[0] != "variable":
-                node_type(record[1]).replace(x, self.attributes(record, leaves), dict(record[4]))
+                change = change_object if i in kept else _fill
+                change(x, record, self.attributes(record, leaves))
                 continue
             value = next(leaves)
             if i not in kept:
@@ -261,6 +264,11 @@ class Build:
         return desc[1].close([self.value(child, leaves) for child in desc[2]])
 
 
+def _fill(x: Any, record: Desc, attributes: dict[Any, Any]) -> None:
+    """Give a new object its attributes."""
+    node_type(record[1]).replace(x, attributes, dict(record[4]))
+
+
 def _empty(record: Desc) -> Any:
     """A new object of a record, not filled yet."""
     if record[0] == "variable":
@@ -269,10 +277,13 @@ def _empty(record: Desc) -> Any:
 
 
 def unflatten(
-    graphdef: GraphDef, leaves: Sequence[Any], kept: Mapping[int, Any] | None = None
+    graphdef: GraphDef,
+    leaves: Sequence[Any],
+    kept: Mapping[int, Any] | None = None,
+    known: Sequence[Any] = (),
 ) -> tuple[Any, list[Any]]:
     """The value of a GraphDef with these leaves, and its objects in order: new ones, but for those kept."""
-    build = Build(graphdef.records, kept=kept)
+    build = Build(graphdef.records, known=known, kept=kept)
     start = count_leaves(graphdef.root)
     build.make_objects(iter(leaves[start:]))
     return build.value(graphdef.root, iter(leaves[:start])), build.objects

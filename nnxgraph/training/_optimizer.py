@@ -27,7 +27,7 @@ from ..errors import (
     OptimizerArgumentError,
     ParametersChangedError,
 )
-from ..graph._functional import update as update_node
+from ..graph._edit import update as update_node
 from ..graph._functional import variables
 from ._extra_arguments import call_update, ready_for_optax
 from ._optax import (

@@ -29,7 +29,7 @@ from .._settings import GRAPH_MODE, Mode, check_tree
 from .._typing import Path
 from .._variable import Variable
 from ..errors import CaptureError, InputReturnedError
-from ..graph._functional import replace_raw_leaves
+from ..graph._edit import replace_raw_leaves
 from ..graph._graphdef import Desc, GraphDef, count_leaves, leaf_starts, record_leaves
 from ..graph._registry import kind_of
 from ..graph._traverse import duplicate_paths
