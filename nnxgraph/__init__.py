@@ -21,6 +21,7 @@ from ._filters import WithTag as WithTag
 from ._module import Module as Module
 from ._module import iter_module_children as iter_module_children
 from ._module import iter_modules as iter_modules
+from ._pytree import Object as Object
 from ._pytree import Pytree as Pytree
 from ._pytree import check_pytree as check_pytree
 from ._pytree import data as data
@@ -221,6 +222,7 @@ __all__ = [
     "MultiMetric",
     "Not",
     "Nothing",
+    "Object",
     "OfType",
     "one_hot",
     "OptArray",

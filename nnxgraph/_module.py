@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from ._filters import Filter, filters_to_predicates
 from ._pytree import Pytree
-from ._typing import Key, Path
+from ._typing import MISSING, Key, Missing, Path
 from ._variable import Perturbation, Variable
 from .errors import NameTakenError, UnknownAttributesError
 from .graph._registry import node_type
@@ -69,32 +70,34 @@ class Module(Pytree):
     ) -> None:
         """Set attributes on this module and those below it, wherever they exist.
 
+        A module has an attribute if the instance has it, or if its class has a default for it or a property
+        with a setter.
+
         Args:
-            *filters: Which modules to change; all if there are none.
+            *filters: Which modules to change: filters over the path and the module, such as a type of
+                modules or `nnx.PathContains('encoder')`. All if there are none.
             raise_if_not_found: Whether an attribute that no module has is an error.
             graph: False to refuse shared Variables.
             **attributes: The attributes and their new values.
 
         Raises:
             UnknownAttributesError: If no module has one of the attributes; then nothing is changed.
+
+        Example:
+            >>> model = nnx.Dict(encoder=nnx.Dropout(0.1), decoder=nnx.Dropout(0.1))
+            >>> model.set_attributes(nnx.PathContains('encoder'), deterministic=True, rate=0.5)
+            >>> model.encoder.rate, model.decoder.rate
+            (0.5, 0.1)
         """
-        predicates = filters_to_predicates(filters) or (lambda path, x: True,)
-        chosen = [m for path, m in iter_modules(self, graph=graph) if any(p(path, m) for p in predicates)]
-        unknown = [name for name in attributes if not any(name in _attributes(m) for m in chosen)]
-        if unknown and raise_if_not_found:
-            known = sorted({name for m in chosen for name in _attributes(m)})
-            raise UnknownAttributesError(type(self).__name__, tuple(unknown), tuple(known))
-        for module in chosen:
-            for name, value in attributes.items():
-                if name in _attributes(module):
-                    setattr(module, name, value)
+        where = f"{type(self).__name__}.set_attributes"
+        set_where_found(where, self, filters or (...,), raise_if_not_found, graph, attributes)
 
     def iter_modules(self) -> Iterator[tuple[Path, Module]]:
         """This module and those below it with their paths, children first."""
         return iter_modules(self)
 
     def iter_children(self) -> Iterator[tuple[Key, Module]]:
-        """The modules right below this one with the names of their attributes."""
+        """The modules right below this one, as `nnx.iter_module_children` gives them."""
         return iter_module_children(self)
 
     def sow(
@@ -160,6 +163,44 @@ def _attributes(module: Module) -> Mapping[Any, Any]:
     return node_type(type(module)).attributes(module)
 
 
+def set_where_found(
+    where: str,
+    node: Any,
+    filters: tuple[Filter, ...],
+    raise_if_not_found: bool,
+    graph: bool | None,
+    attributes: Mapping[str, Any],
+) -> None:
+    """Set attributes on the modules of a graph that match a filter, wherever they exist; all or none."""
+    predicates = filters_to_predicates(filters)
+    chosen = [m for path, m in iter_modules(node, graph=graph) if any(p(path, m) for p in predicates)]
+    targets = [(m, name) for m in chosen for name in attributes if _has(m, name)]
+    unknown = attributes.keys() - {name for _, name in targets}
+    if unknown and raise_if_not_found:
+        known = {name for m in chosen for name in _attributes(m) if isinstance(name, str)}
+        raise UnknownAttributesError(
+            where, tuple(n for n in attributes if n in unknown), tuple(sorted(known))
+        )
+    before = [(m, dict(_attributes(m)), dict(node_type(type(m)).marks(m))) for m, _ in targets]
+    try:
+        for module, name in targets:
+            setattr(module, name, attributes[name])
+    except Exception:
+        for module, old, marks in reversed(before):
+            node_type(type(module)).replace(module, old, marks)
+        raise
+
+
+def _has(module: Module, name: str) -> bool:
+    """Whether a module has an attribute that can be set: of its own, a default of the class, a property."""
+    if name in _attributes(module):
+        return True
+    found = inspect.getattr_static(type(module), name, MISSING)
+    if isinstance(found, property):
+        return found.fset is not None
+    return not (isinstance(found, Missing) or hasattr(type(found), "__get__"))  # no method
+
+
 def iter_modules(module: Any, /, *, graph: bool | None = None) -> Iterator[tuple[Path, Module]]:
     """All modules of a graph with their paths, children before their parents.
 
@@ -178,17 +219,22 @@ def iter_modules(module: Any, /, *, graph: bool | None = None) -> Iterator[tuple
 
 
 def iter_module_children(module: Any, /, *, graph: bool | None = None) -> Iterator[tuple[Key, Module]]:
-    """The modules right below a module with the names of their attributes.
+    """The modules right below a module: its attributes, and what stands in its plain containers.
 
     Args:
         module: The module.
         graph: False to refuse shared Variables.
 
     Returns:
-        An iterator of (name, module).
+        An iterator of (key, module), each module once. The key is the name of the attribute; for a module
+        in a list, tuple or dict it is the path to it, such as `('layers', 0)`.
 
     Example:
-        >>> list(nnx.iter_module_children(nnx.Linear(2, 3, rngs=nnx.Rngs(0))))
-        []
+        >>> class Net(nnx.Module):
+        ...     def __init__(self, rngs):
+        ...         self.layers = [nnx.Linear(2, 2, rngs=rngs)]
+        ...         self.head = nnx.Linear(2, 1, rngs=rngs)
+        >>> [key for key, _ in nnx.iter_module_children(Net(nnx.Rngs(0)))]
+        [('layers', 0), 'head']
     """
     return ((key, x) for key, x in iter_children(module, graph=graph) if isinstance(x, Module))

@@ -144,7 +144,12 @@ class Pytree:
         2.0
     """
 
-    __slots__ = ("__dict__", "__weakref__", "_marks")
+    __slots__ = (
+        "__dict__",
+        "__orig_class__",
+        "__weakref__",
+        "_marks",
+    )  # typing notes Name[int] of Name[int]()
     _marks: dict[str, str]
     _class_marks: ClassVar[Mapping[str, str]] = {}
 

@@ -24,23 +24,156 @@ def test_train_and_eval_reach_all_modules_below():
     assert not block.norm.use_running_average
 
 
-def test_set_attributes_takes_filters():
-    block = nnx.List([nnx.Dropout(0.5), nnx.Dropout(0.5)])
-    block.set_attributes(nnx.PathContains(1), deterministic=True)
-    assert [d.deterministic for d in block] == [False, True]
+class Tagged(nnx.Module):
+    """A module with an attribute that filters read as its tag."""
+
+    def __init__(self, tag):
+        self.tag = tag
+        self.deterministic = False
+        self.layers = [nnx.Dropout(0.5), {"x": nnx.Dropout(0.5)}]
 
 
-def test_an_unknown_attribute_changes_nothing():
+MODE_FILTERS = {
+    "none": ((), ["", ".layers[0]", ".layers[1].x"]),
+    "everything": ((...,), ["", ".layers[0]", ".layers[1].x"]),
+    "true": ((True,), ["", ".layers[0]", ".layers[1].x"]),
+    "false": ((False,), []),
+    "nothing": ((None,), []),
+    "type": ((nnx.Dropout,), [".layers[0]", ".layers[1].x"]),
+    "base type": ((nnx.Pytree,), ["", ".layers[0]", ".layers[1].x"]),
+    "of type": ((nnx.OfType(Tagged),), [""]),
+    "tag": (("front",), [""]),
+    "other tag": (("back",), []),
+    "key": ((nnx.PathContains("x"),), [".layers[1].x"]),
+    "part of a key": ((nnx.PathContains("lay", exact=False),), [".layers[0]", ".layers[1].x"]),
+    "path": ((nnx.PathIn(("layers", 0)),), [".layers[0]"]),
+    "root": ((nnx.PathIn(()),), [""]),
+    "function": ((lambda path, m: len(path) == 2,), [".layers[0]"]),
+    "not": ((nnx.Not(nnx.Dropout),), [""]),
+    "all": ((nnx.All(nnx.Dropout, nnx.PathContains(1)),), [".layers[1].x"]),
+    "several": ((Tagged, nnx.PathContains("x")), ["", ".layers[1].x"]),
+    "list": (([Tagged, nnx.PathContains("x")],), ["", ".layers[1].x"]),
+}
+
+
+@pytest.mark.parametrize("name", MODE_FILTERS)
+def test_set_attributes_takes_filters(name):
+    filters, expected = MODE_FILTERS[name]
+    model = Tagged("front")
+    model.set_attributes(*filters, deterministic=True, raise_if_not_found=bool(expected))
+    found = {"": model, ".layers[0]": model.layers[0], ".layers[1].x": model.layers[1]["x"]}
+    assert [path for path, m in found.items() if m.deterministic] == expected
+
+
+def test_set_attributes_refuses_what_is_no_filter():
+    with pytest.raises(nnx.errors.FilterError):
+        Tagged("a").set_attributes(3, deterministic=True)
+
+
+def test_a_misspelt_attribute_names_close_matches_and_changes_nothing():
     block = Block(rngs=nnx.Rngs(0))
-    with pytest.raises(nnx.errors.UnknownAttributesError):
+    with pytest.raises(nnx.errors.UnknownAttributesError, match=r"Did you mean 'deterministic'\?"):
         block.set_attributes(deterministic=True, determinstic=True)
     assert not block.dropout.deterministic
+    block.set_attributes(deterministic=True, determinstic=True, raise_if_not_found=False)
+    assert block.dropout.deterministic
+    assert not hasattr(block.dropout, "determinstic")
+
+
+def test_attribute_must_be_found_among_the_modules_that_match():
+    with pytest.raises(nnx.errors.UnknownAttributesError):
+        Block(rngs=nnx.Rngs(0)).set_attributes(nnx.Linear, deterministic=True)
+
+
+@pytest.mark.parametrize("mode", ["train", "eval"])
+def test_modes_take_attributes_that_must_exist(mode):
+    block = Block(rngs=nnx.Rngs(0))
+    getattr(block, mode)(rate=0.25)
+    assert block.dropout.rate == 0.25
+    with pytest.raises(nnx.errors.UnknownAttributesError):
+        getattr(block, mode)(raet=0.25)
+    nnx.Dict().eval()
+
+
+def test_the_users_attributes_overrule_nothing_of_the_mode():
+    block = Block(rngs=nnx.Rngs(0))
+    block.eval(momentum=0.5)
+    assert (block.norm.momentum, block.norm.use_running_average) == (0.5, True)
+
+
+class Defaults(nnx.Module):
+    """Has its modes as defaults of the class and as a property."""
+
+    deterministic = False
+    dtype = jnp.float32
+    _level = 0
+
+    @property
+    def level(self):
+        return self._level
+
+    @level.setter
+    def level(self, value):
+        if value < 0:
+            raise ValueError("negative")
+        self._level = value
+
+    @property
+    def fixed(self):
+        return 1
+
+    def method(self):
+        return 2
+
+
+def test_defaults_of_the_class_and_properties_are_attributes():
+    model = Defaults()
+    model.eval()
+    model.set_attributes(level=3, dtype=jnp.bfloat16)
+    assert (model.deterministic, model.level, model.dtype) == (True, 3, jnp.bfloat16)
+    assert not Defaults.deterministic
+
+
+@pytest.mark.parametrize("name", ["fixed", "method", "__class_getitem__"])
+def test_what_cannot_be_set_is_no_attribute(name):
+    with pytest.raises(nnx.errors.UnknownAttributesError):
+        Defaults().set_attributes(**{name: 1})
+
+
+def test_failing_to_set_one_attribute_changes_none():
+    model = nnx.List([nnx.Dropout(0.5), Defaults()])
+    model[0].level = 1
+    with pytest.raises(ValueError, match="negative"):
+        model.set_attributes(deterministic=True, level=-1)
+    assert (model[0].deterministic, model[0].level, vars(model[1])) == (False, 1, {})
+
+
+def test_set_attributes_in_tree_mode_refuses_shared_modules():
+    model = nnx.Dict(a=nnx.Dropout(0.5))
+    model.b = model.a
+    with pytest.raises(nnx.errors.SharedVariableError):
+        model.set_attributes(graph=False, deterministic=True)
 
 
 def test_modules_are_listed_children_first():
     block = Block(rngs=nnx.Rngs(0))
     assert [path for path, _ in block.iter_modules()] == [("linear",), ("norm",), ("dropout",), ()]
     assert [name for name, _ in block.iter_children()] == ["linear", "norm", "dropout"]
+
+
+def test_modules_in_plain_containers_are_children():
+    model = Tagged("a")
+    assert [key for key, _ in model.iter_children()] == [("layers", 0), ("layers", 1, "x")]
+    assert [path for path, _ in model.iter_modules()] == [("layers", 0), ("layers", 1, "x"), ()]
+    assert dict(nnx.iter_module_children(model)) == dict(model.iter_children())
+    assert [key for key, _ in nnx.Dict(rngs=nnx.Rngs(0), d=nnx.Dict()).iter_children()] == ["d"]
+
+
+def test_iterating_over_modules_ends_at_cycles():
+    model = nnx.Dict(child=nnx.Dict())
+    model.child.up = model
+    assert [path for path, _ in model.iter_modules()] == [("child",), ()]
+    assert [key for key, _ in model.child.iter_children()] == ["up"]
 
 
 def test_sow_appends_and_pop_collects():

@@ -159,17 +159,17 @@ class SharedVariableError(NnxError, ValueError):
 
 
 class UnknownAttributesError(NnxError, ValueError):
-    """`set_attributes` names attributes that no module has."""
+    """`set_attributes` or `with_attributes` names attributes that no module has."""
 
-    def __init__(self, module: str, unknown: tuple[str, ...], known: tuple[str, ...]):
-        super().__init__(module, unknown, known)
+    def __init__(self, where: str, unknown: tuple[str, ...], known: tuple[str, ...]):
+        super().__init__(where, unknown, known)
 
     def text(self) -> str:
-        module, unknown, known = self.args
+        where, unknown, known = self.args
         hints = "".join(did_you_mean(name, known) for name in unknown)
         names = ", ".join(map(repr, unknown))
         return (
-            f"{module}.set_attributes: no module below has {names}.{hints} Expected attributes that a "
+            f"{where}: no module below has {names}.{hints} Expected attributes that a "
             f"module has. Write raise_if_not_found=False to skip those that none has."
         )
 
@@ -256,4 +256,32 @@ class UnknownIndexError(NnxError, KeyError):
             f"objects. Expected the objects of the graphs that were flattened before with the same "
             f"ref_index. Write `index = {{}}`, then `nnx.unflatten(first, state, index_ref=index)` for each "
             f"in order."
+        )
+
+
+class RegistrationError(NnxError, ValueError):
+    """A class cannot be registered."""
+
+    def __init__(self, where: str, cls: str, found: str):
+        super().__init__(where, cls, found)
+
+    def text(self) -> str:
+        where, cls, found = self.args
+        return (
+            f"{where}: {cls} is {found}. Expected a class that neither the graph nor JAX knows, whose objects "
+            f"have a __dict__. Write `attributes=` and `assign=` for one that keeps its values elsewhere."
+        )
+
+
+class PathError(NnxError, ValueError):
+    """Something else stands where paths, or nested mappings, are expected."""
+
+    def __init__(self, where: str, found: str, expected: str):
+        super().__init__(where, found, expected)
+
+    def text(self) -> str:
+        where, found, expected = self.args
+        return (
+            f"traversals.{where}: found {found}. Expected {expected}. Write for example "
+            f"`flatten_mapping({{'a': {{'b': x}}}})`, which is `{{('a', 'b'): x}}`."
         )

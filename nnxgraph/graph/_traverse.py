@@ -85,21 +85,44 @@ def _enter(
 
 
 def iter_children(node: Any, /, *, graph: bool | None = None) -> Iterator[tuple[Key, Any]]:
-    """The objects right below an object, with the names of the attributes that hold them.
+    """The objects right below an object: its attributes, and what stands in its plain containers.
 
     Args:
         node: The object.
         graph: False to refuse shared Variables.
 
     Returns:
-        An iterator of (name, object).
+        An iterator of (key, object), each object once. The key is the name of the attribute; for an object
+        in a list, tuple or dict it is the path to it, such as `('layers', 0)`.
 
     Example:
-        >>> model = nnx.Dict(head=nnx.Linear(2, 3, rngs=nnx.Rngs(0)), act=nnx.relu)
-        >>> [(name, type(child).__name__) for name, child in nnx.iter_children(model)]
-        [('head', 'Linear')]
+        >>> model = nnx.Dict(head=nnx.Linear(2, 3, rngs=nnx.Rngs(0)), act=nnx.relu, drop=[nnx.Dropout(0.5)])
+        >>> [(key, type(child).__name__) for key, child in nnx.iter_children(model)]
+        [('head', 'Linear'), (('drop', 0), 'Dropout')]
     """
-    return ((key, child) for key, child in children(node) if is_node(child))
+    if not current_mode(graph, None).sharing:
+        check_sharing("iter_children", flatten(node)[0], graph)
+    return _children_once(node)
+
+
+def _children_once(node: Any) -> Iterator[tuple[Key, Any]]:
+    """The objects right below one, itself left out: a bound method that it keeps leads back to it."""
+    seen = {id(node)}
+    for path, child in _objects_in(node, (), frozenset()):
+        if id(child) not in seen:
+            seen.add(id(child))
+            yield (path[0] if len(path) == 1 else path), child
+
+
+def _objects_in(x: Any, path: Path, opened: Opened) -> Iterator[tuple[Path, Any]]:
+    """The objects right below a value with their paths, through plain containers."""
+    if id(x) in opened:
+        raise CycleError(path_text(path), type(x).__name__)
+    for key, child in children(x):
+        if is_node(child):
+            yield (*path, key), child
+        elif not isinstance(child, Variable):
+            yield from _objects_in(child, (*path, key), opened | {id(x)})
 
 
 def duplicate_paths(gd: GraphDef) -> list[list[Path]]:

@@ -50,7 +50,22 @@ def test_graph_may_be_changed_while_it_is_walked():
 
 def test_children_of_an_object_are_objects():
     root = Box(a=Box(), b=[Box()], c=param(), d=nnx.List([Box()]), e=1)
-    assert [name for name, _ in nnx.iter_children(root)] == ["a", "d"]
+    assert [key for key, _ in nnx.iter_children(root)] == ["a", ("b", 0), "d"]
+
+
+def test_each_child_comes_once_and_none_is_the_object_itself():
+    root = Box(a=[{"x": Box()}])
+    root.b = root.a[0]["x"]
+    root.up, root.method = root, root.__repr__
+    assert list(nnx.iter_children(root)) == [(("a", 0, "x"), root.b)]
+    assert [key for key, _ in nnx.iter_children({"a": root})] == ["a"]
+
+
+def test_children_in_tree_mode_are_not_shared():
+    root = Box(a=Box())
+    root.b = root.a
+    with pytest.raises(nnx.errors.SharedVariableError, match="iter_children"):
+        nnx.iter_children(root, graph=False)
 
 
 @pytest.mark.parametrize(
