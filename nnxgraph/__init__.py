@@ -5,6 +5,7 @@ from importlib.metadata import version as _version
 
 from . import errors as errors
 from . import filterlib as filterlib
+from . import traversals as traversals
 from ._containers import Dict as Dict
 from ._containers import List as List
 from ._containers import Sequential as Sequential
@@ -18,6 +19,8 @@ from ._filters import OfType as OfType
 from ._filters import PathContains as PathContains
 from ._filters import PathIn as PathIn
 from ._filters import WithTag as WithTag
+from ._foreign import register_container_type as register_container_type
+from ._foreign import register_graph_node_type as register_graph_node_type
 from ._module import Module as Module
 from ._module import iter_module_children as iter_module_children
 from ._module import iter_modules as iter_modules
@@ -51,6 +54,9 @@ from ._state_functions import replace_by_pure_dict as replace_by_pure_dict
 from ._state_functions import restore_int_paths as restore_int_paths
 from ._state_functions import split_state as split_state
 from ._state_functions import to_pure_dict as to_pure_dict
+from ._typing import Data as Data
+from ._typing import Initializer as Initializer
+from ._typing import Static as Static
 from ._variable import BatchStat as BatchStat
 from ._variable import Cache as Cache
 from ._variable import Intermediate as Intermediate
@@ -62,9 +68,13 @@ from .graph._edit import pop as pop
 from .graph._edit import set_metadata as set_metadata
 from .graph._edit import update as update
 from .graph._functional import GraphState as GraphState
+from .graph._functional import PureState as PureState
+from .graph._functional import as_pure as as_pure
 from .graph._functional import clone as clone
 from .graph._functional import graphdef as graphdef
+from .graph._functional import map as map
 from .graph._functional import merge as merge
+from .graph._functional import pure as pure
 from .graph._functional import split as split
 from .graph._functional import state as state
 from .graph._functional import unpack as unpack
@@ -151,6 +161,7 @@ except _NotInstalled:  # pragma: no cover - a source tree that is not installed
 __all__ = [
     "All",
     "Any",
+    "as_pure",
     "BatchNorm",
     "BatchStat",
     "Cache",
@@ -162,6 +173,7 @@ __all__ = [
     "combine_masks",
     "cond",
     "Conv",
+    "Data",
     "data",
     "dataclass",
     "Dict",
@@ -193,6 +205,7 @@ __all__ = [
     "hard_tanh",
     "has_data",
     "identity",
+    "Initializer",
     "initializers",
     "Intermediate",
     "is_data",
@@ -211,6 +224,7 @@ __all__ = [
     "logsumexp",
     "make_attention_mask",
     "make_causal_mask",
+    "map",
     "map_state",
     "merge",
     "merge_state",
@@ -237,9 +251,13 @@ __all__ = [
     "pop",
     "PReLU",
     "promote_dtype",
+    "pure",
+    "PureState",
     "Pytree",
     "recursive_map",
+    "register_container_type",
     "register_data_type",
+    "register_graph_node_type",
     "relu",
     "relu6",
     "remat",
@@ -271,12 +289,14 @@ __all__ = [
     "state",
     "StateAxes",
     "StateSharding",
+    "Static",
     "static",
     "swish",
     "switch",
     "tanh",
     "to_flat_state",
     "to_pure_dict",
+    "traversals",
     "unflatten",
     "unpack",
     "update",

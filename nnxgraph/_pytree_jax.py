@@ -155,6 +155,8 @@ def _unflatten(aux: Any, children: Any) -> Any:
 
 def _mark_hollow(x: Any, names: Sequence[Any], descs: Sequence[Desc]) -> None:
     """Mark the attributes that are leaves by their description although their values do not look so."""
+    if not hasattr(x, "_marks"):
+        return  # an object of a foreign class keeps no marks
     attributes = node_type(type(x)).attributes(x)
     for name, desc in zip(names, descs, strict=True):
         value = attributes[name]

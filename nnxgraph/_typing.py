@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable
-from typing import Any, Final, TypeVar
+from typing import Annotated, Any, Final, TypeVar
 
 import jax
 
@@ -15,6 +15,10 @@ Predicate = Callable[[Path, Any], bool]
 
 A = TypeVar("A")
 F = TypeVar("F", bound=Callable[..., Any])
+
+# For readers and type checkers: what an attribute is, its value decides (or `nnx.data`, `nnx.static`).
+Data = Annotated[A, "data"]
+Static = Annotated[A, "static"]
 
 
 class Missing:

@@ -11,6 +11,7 @@ from ._filters import PathIn as PathIn
 from ._filters import WithTag as WithTag
 from ._filters import filters_to_predicates as filters_to_predicates
 from ._filters import to_predicate as to_predicate
+from ._typing import Key as Key
 
 HasTag = WithTag
 
@@ -19,6 +20,7 @@ __all__ = [
     "Any",
     "Everything",
     "HasTag",
+    "Key",
     "Not",
     "Nothing",
     "OfType",

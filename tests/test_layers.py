@@ -21,7 +21,7 @@ LAYERS = (
         *("_operators", "_spec", "_values", "_variable", "_state", "_state_functions"),
     ),
     ("graph",),
-    ("_pytree", "_pytree_jax", "_dataclass", "_module", "_containers", "_rngs", "_partitioning"),
+    ("_pytree", "_pytree_jax", "_dataclass", "_module", "_containers", "_foreign", "_rngs", "_partitioning"),
     ("transforms",),
     ("nn", "training"),
     ("_summary", "_display", "traversals", "compat", "demo"),

@@ -17,6 +17,8 @@ from ._graph import NameTakenError as NameTakenError
 from ._graph import NonExhaustiveError as NonExhaustiveError
 from ._graph import NotAGraphDefError as NotAGraphDefError
 from ._graph import NotANodeError as NotANodeError
+from ._graph import PathError as PathError
+from ._graph import RegistrationError as RegistrationError
 from ._graph import SharedVariableError as SharedVariableError
 from ._graph import SlotsError as SlotsError
 from ._graph import StateMismatchError as StateMismatchError
@@ -108,8 +110,10 @@ __all__ = [
     "NotDifferentiableError",
     "OptimizerArgumentError",
     "ParametersChangedError",
+    "PathError",
     "PredicateError",
     "PrefixError",
+    "RegistrationError",
     "ScanAxesError",
     "SharedVariableError",
     "SlotsError",

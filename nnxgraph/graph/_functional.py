@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, MutableMapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
 from typing import Any, TypeVar
 
 import jax
@@ -11,18 +11,19 @@ from jax.tree_util import GetAttrKey
 from .._filters import Filter
 from .._repr import path_text, short
 from .._spec import VariableSpec
-from .._state import Paths, fresh_leaf, states_by_filter
+from .._state import Paths, State, fresh_leaf, states_by_filter
 from .._typing import Key, Path
 from .._values import copy_array
 from .._variable import Variable
 from ..errors import NotAGraphDefError, NotANodeError, StateMismatchError
 from ._graphdef import GraphDef, leaf_starts
-from ._traverse import check_sharing
+from ._traverse import check_sharing, recursive_map
 from ._walk import flatten
 from ._walk import unflatten as build
 
 N = TypeVar("N")
 Node = Any
+PureState = tuple[GraphDef, State]  # what `split` returns without filters
 
 
 def leaf_objects(graphdef: GraphDef, leaves: list[Any], objects: list[Any]) -> list[tuple[Path, Any]]:
@@ -335,3 +336,64 @@ def clone(node: N, variables: bool = True, *, arrays: bool = False, graph: bool 
         leaves = [jax.tree.map(copy_array, v) for v in leaves]
     kept = {} if variables else {i: x for i, x in enumerate(objects) if isinstance(x, Variable)}
     return build(gd, leaves, kept)[0]  # type: ignore[no-any-return]  # the same structure
+
+
+def map(
+    f: Callable[[Path, Any], Any], node: N, /, *, graph: bool | None = None, recreate_variables: bool = True
+) -> N:
+    """A copy of a graph with `f(path, leaf)` for each leaf.
+
+    Args:
+        f: The function. Its second argument is a Variable of its own with today's value, or a plain array; it
+            returns a Variable, or a value for one like it.
+        node: The object; it is not changed.
+        graph: False to refuse shared Variables.
+        recreate_variables: False to put the Variables that `f` returns into the copy.
+
+    Returns:
+        The copy, with the same sharing; `f` is called once for each Variable.
+
+    Example:
+        >>> model = nnx.Linear(2, 3, rngs=nnx.Rngs(0))
+        >>> halved = nnx.map(lambda path, x: x[...].astype(jnp.bfloat16), model)
+        >>> halved.kernel.dtype, model.kernel.dtype
+        (dtype(bfloat16), dtype('float32'))
+    """
+    gd, leaves, objects = open_graph("map", node, graph)
+    mapped: list[Any] = [None] * len(leaves)
+    for (path, leaf), (_, i) in zip(leaf_objects(gd, leaves, objects), gd.leaf_paths, strict=True):
+        mapped[i] = f(path, fresh_leaf(leaf))
+    return assemble(gd, mapped, recreate_variables=recreate_variables)[0]  # type: ignore[no-any-return]  # the same structure
+
+
+def pure(tree: Any) -> Any:
+    """A copy of a tree or graph with the raw value in the place of each Variable.
+
+    Args:
+        tree: A State, an object, a Variable, or a container of them.
+
+    Returns:
+        The copy.
+
+    Example:
+        >>> state = nnx.state(nnx.Linear(2, 3, rngs=nnx.Rngs(0)))
+        >>> isinstance(state['kernel'], nnx.Param), isinstance(nnx.pure(state)['kernel'], jax.Array)
+        (True, True)
+    """
+    return recursive_map(lambda path, x: x.get_raw_value() if isinstance(x, Variable) else x, tree)
+
+
+def as_pure(tree: Any) -> Any:
+    """A copy of a tree or graph with the raw value in the place of each Variable; the same as `pure`.
+
+    Args:
+        tree: A State, an object, a Variable, or a container of them.
+
+    Returns:
+        The copy.
+
+    Example:
+        >>> nnx.as_pure({'a': nnx.Param(3)})
+        {'a': 3}
+    """
+    return pure(tree)

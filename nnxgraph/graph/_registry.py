@@ -83,6 +83,11 @@ def register_node_type(cls: type, node_type: NodeType) -> None:
     _kinds[cls] = Kind.NODE
 
 
+def is_registered(cls: type) -> bool:
+    """Whether objects of a class are something of the graph already: nodes, Variables, lists, arrays ..."""
+    return cls in _kinds or any(base in _node_types or base is Variable for base in cls.__mro__)
+
+
 def register_misplaced(cls: type) -> None:
     """Make the walk refuse values of a class, which mark attributes and belong nowhere else."""
     _kinds[cls] = Kind.MISPLACED

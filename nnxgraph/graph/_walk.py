@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Iterator, Mapping, Sequence
+from operator import is_
 from typing import Any
 
 import jax
@@ -225,9 +226,7 @@ class Build:
         self.known = known
         self.records = records
         self.given = given  # the first objects, if the caller has them
-        self.kept = (
-            kept or {}
-        )  # objects to use, by number; such Variables keep their value
+        self.kept = kept or {}  # objects to use, by number; such Variables keep their value
         self.objects: list[Any] = []
 
     def make_objects(self, leaves: Iterator[Any]) -> None:
@@ -304,15 +303,31 @@ def change_object(x: Any, record: Desc, attributes: dict[Any, Any]) -> None:
 
 def in_place(old: Any, new: Any) -> Any:
     """`new`, put into the old list or dict if there is one."""
-    if type(old) is list and type(new) is list:
+    if old is new or type(old) is not type(new):
+        return new
+    if type(old) is list:
         merged = [in_place(o, n) for o, n in zip(old, new, strict=False)] + new[len(old) :]
         old[:] = merged
         return old
-    if type(old) is dict and type(new) is dict:
+    if type(old) is dict:
         merged_dict = {k: in_place(old.get(k), v) for k, v in new.items()}
         old.clear()
         old.update(merged_dict)
         return old
-    if is_mutable(new) and type(old) is type(new) and static_key(old) == static_key(new):
+    if is_mutable(new) and static_key(old) == static_key(new):
         return old
-    return new
+    return _fixed_in_place(old, new)
+
+
+def _fixed_in_place(old: Any, new: Any) -> Any:
+    """A tuple or registered pytree like `new` that holds what of the old one can be kept; else `new`."""
+    if kind_of(new) not in (Kind.TUPLE, Kind.OTHER):
+        return new
+    before, after = level_below(old), level_below(new)
+    if before is None or after is None:
+        return new
+    shape = Shape(type(new), after[1], after[2])
+    if shape != Shape(type(old), before[1], before[2]):
+        return new
+    children = [in_place(o, n) for o, n in zip(before[0], after[0], strict=True)]
+    return old if all(map(is_, children, before[0])) else shape.close(children)
