@@ -76,8 +76,8 @@ def register_container_type(
 ) -> None:
     """Make the values of a class containers: walked through, without identity, as lists and dicts are.
 
-    JAX's own registrations (`jax.tree_util.register_pytree_node` and its kin) do the same, and need nothing of
-    this one. Here what is static may be any value: it is compared by structure and never hashed.
+    JAX's own registrations (`jax.tree_util.register_pytree_node` and its kin) do the same.
+    Here what is static may be any value: it is compared by structure and never hashed.
 
     Args:
         type_: The class; subclasses are not meant.
