@@ -269,7 +269,8 @@ class RegistrationError(NnxError, ValueError):
         where, cls, found = self.args
         return (
             f"{where}: {cls} is {found}. Expected a class that neither the graph nor JAX knows, whose "
-            f"objects have a __dict__. Write `attributes=` and `assign=` for one that keeps its values elsewhere."
+            f"objects have a __dict__. Write `attributes=` and `assign=` for one that keeps its values "
+            f"elsewhere."
         )
 
 

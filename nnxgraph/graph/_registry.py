@@ -85,7 +85,8 @@ def register_node_type(cls: type, node_type: NodeType) -> None:
 
 def is_registered(cls: type) -> bool:
     """Whether objects of a class are something of the graph already: nodes, Variables, lists, arrays ..."""
-    return cls in _kinds or any(base in _node_types or base is Variable for base in cls.__mro__)
+    known = any(base in _node_types or base is Variable for base in cls.__mro__)
+    return known or cls in _kinds or issubclass(cls, tuple(_DATA_TYPES))
 
 
 def register_misplaced(cls: type) -> None:
