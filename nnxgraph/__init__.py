@@ -6,6 +6,7 @@ from importlib.metadata import version as _version
 from . import errors as errors
 from . import filterlib as filterlib
 from . import traversals as traversals
+from ._capture import capture as capture
 from ._containers import Dict as Dict
 from ._containers import List as List
 from ._containers import Sequential as Sequential
@@ -24,6 +25,7 @@ from ._foreign import register_graph_node_type as register_graph_node_type
 from ._module import Module as Module
 from ._module import iter_module_children as iter_module_children
 from ._module import iter_modules as iter_modules
+from ._origins import set_origin_tracking as set_origin_tracking
 from ._pytree import Object as Object
 from ._pytree import Pytree as Pytree
 from ._pytree import check_pytree as check_pytree
@@ -166,6 +168,7 @@ __all__ = [
     "BatchStat",
     "Cache",
     "call",
+    "capture",
     "Carry",
     "celu",
     "check_pytree",
@@ -276,6 +279,7 @@ __all__ = [
     "set_graph_mode",
     "set_graph_updates",
     "set_metadata",
+    "set_origin_tracking",
     "sigmoid",
     "silu",
     "soft_sign",

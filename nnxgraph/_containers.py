@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping, MutableSequence
-from typing import Any, TypeVar, overload
+from typing import Any, Self, TypeVar, overload
 
 from ._module import Module
-from ._pytree import has_data, marks_of, set_marks, unmarked
+from ._pytree import check_entry, has_data, marks_of, set_marks, unmarked
 from ._static import packed
 from .errors import EntryNotFoundError
 from .graph._graphdef import TypedKeys
@@ -22,6 +22,9 @@ T = TypeVar("T")
 
 class List(Module, MutableSequence[T]):
     """A list that is an object of the graph.
+
+    It does what a list does, but is equal to itself alone, as every object of the graph is. `index`,
+    `count`, `remove` and `in` look for Variables, objects and arrays by identity.
 
     Args:
         it: The initial elements.
@@ -53,9 +56,11 @@ class List(Module, MutableSequence[T]):
         return List(found) if isinstance(index, slice) else found
 
     def __setitem__(self, index: Any, value: Any) -> None:
+        check_entry(self, index, value)
         self._items[index] = value
 
     def __delitem__(self, index: Any) -> None:
+        check_entry(self, index)
         del self._items[index]
 
     def __len__(self) -> int:
@@ -69,6 +74,7 @@ class List(Module, MutableSequence[T]):
 
     def insert(self, index: int, value: T) -> None:
         """Insert a value before an index."""
+        check_entry(self, index, value)
         self._items.insert(index, value)
 
     def index(self, value: Any, start: int = 0, stop: int | None = None) -> int:
@@ -88,6 +94,7 @@ class List(Module, MutableSequence[T]):
 
     def sort(self, *, key: Callable[[T], Any] | None = None, reverse: bool = False) -> None:
         """Sort the elements in place, as `list.sort` does."""
+        check_entry(self, slice(None))
         self._items.sort(key=key, reverse=reverse)
 
     def __add__(self, other: Iterable[T]) -> List[T]:
@@ -100,6 +107,10 @@ class List(Module, MutableSequence[T]):
         return List(self._items * times)
 
     __rmul__ = __mul__
+
+    def __imul__(self, times: int) -> Self:
+        self[:] = self._items * times
+        return self
 
     def __getstate__(self) -> Any:
         return (packed(self._items), *super().__getstate__())
@@ -118,6 +129,9 @@ def _is_item(x: Any, value: Any) -> bool:
 
 class Dict(Module, MutableMapping[Any, T]):
     """A dict that is an object of the graph; string keys are also attributes.
+
+    It does what a dict does, with keys of any hashable types, but is equal to itself alone, as every object
+    of the graph is. An entry whose name is that of a method is read as `d['items']`.
 
     Args:
         *args: A mapping or an iterable of pairs, as for `dict`.
@@ -144,9 +158,11 @@ class Dict(Module, MutableMapping[Any, T]):
         return self._items[key]  # type: ignore[no-any-return]  # as annotated by the user
 
     def __setitem__(self, key: Any, value: T) -> None:
+        check_entry(self, key, value)
         self._items[key] = unmarked(self, key, value)
 
     def __delitem__(self, key: Any) -> None:
+        check_entry(self, key)
         del self._items[key]
 
     def __iter__(self) -> Iterator[Any]:
@@ -156,19 +172,50 @@ class Dict(Module, MutableMapping[Any, T]):
         return len(self._items)
 
     def __getattr__(self, name: str) -> Any:
-        if name.startswith("__") or name == "_items" or name not in self._items:
-            known = tuple(k for k in self._items if isinstance(k, str)) if name != "_items" else ()
-            raise EntryNotFoundError(type(self).__name__, name, known)
+        if name == "_items":  # not made yet
+            raise AttributeError(name)
+        if name not in self._items:
+            raise self._not_found(name)
         return self._items[name]
 
     def __setattr__(self, name: str, value: Any) -> None:
-        if name.startswith("__"):  # typing notes `Dict[int](...)` as __orig_class__
+        if name in ("__class__", "__orig_class__"):  # typing notes `Dict[int](...)`
             object.__setattr__(self, name, value)
         else:
             self[name] = value
 
     def __delattr__(self, name: str) -> None:
-        del self._items[name]
+        if name not in self._items:
+            raise self._not_found(name)
+        del self[name]
+
+    def _not_found(self, name: str) -> EntryNotFoundError:
+        """The error of an attribute that no entry has the name of."""
+        return EntryNotFoundError(
+            type(self).__name__, name, tuple(k for k in self._items if isinstance(k, str))
+        )
+
+    def __reversed__(self) -> Iterator[Any]:
+        return reversed(self._items)
+
+    @classmethod
+    def fromkeys(cls, keys: Iterable[Any], value: Any = None, /) -> Self:
+        """A new Dict with these keys and one value for all."""
+        return cls(dict.fromkeys(keys, value))
+
+    def copy(self) -> Dict[T]:
+        """A new Dict with the same entries."""
+        return Dict(self._items)
+
+    def __or__(self, other: Mapping[Any, Any]) -> Dict[Any]:
+        return Dict({**self, **other}) if isinstance(other, Mapping) else NotImplemented
+
+    def __ror__(self, other: Mapping[Any, Any]) -> Dict[Any]:
+        return Dict({**other, **self}) if isinstance(other, Mapping) else NotImplemented
+
+    def __ior__(self, other: Any) -> Self:
+        self.update(other)
+        return self
 
     def __eq__(self, other: object) -> bool:
         return self is other
@@ -210,9 +257,15 @@ def _keys_of(attributes: Mapping[Any, Any]) -> tuple[Any, ...]:
     return TypedKeys(attributes)
 
 
-register_node_type(List, NodeType(_list_attributes, marks_of, lambda cls: List.__new__(cls), _refill_list))
 register_node_type(
-    Dict, NodeType(lambda x: x._items, marks_of, lambda cls: Dict.__new__(cls), _refill_dict, _keys_of)
+    List,
+    NodeType(_list_attributes, marks_of, lambda cls: List.__new__(cls), _refill_list, brackets=("([", "])")),
+)
+register_node_type(
+    Dict,
+    NodeType(
+        lambda x: x._items, marks_of, lambda cls: Dict.__new__(cls), _refill_dict, _keys_of, ("({", "})")
+    ),
 )
 
 

@@ -16,12 +16,13 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from . import _jax
-from .errors import LeakedVariableError, TraceWriteError
+from ._origins import origin_of, place_of, remember_origin, tracking
+from .errors import CapturedChangeError, LeakedVariableError, TraceChangeError, TraceWriteError
 
 if TYPE_CHECKING:
     from ._variable import Variable
@@ -30,10 +31,22 @@ if TYPE_CHECKING:
 class Frame:
     """What one lifted function sees of the Variables born outside it."""
 
-    __slots__ = ("__weakref__", "alive", "before", "late", "name", "now", "parent", "trace", "twins")
+    __slots__ = (
+        "__weakref__",
+        "alive",
+        "before",
+        "cached",
+        "late",
+        "name",
+        "now",
+        "parent",
+        "trace",
+        "twins",
+    )
 
-    def __init__(self, name: str):
+    def __init__(self, name: str, cached: bool = False):
         self.name = name
+        self.cached = cached  # whether the function runs only while it is traced, and not at each call
         self.parent: Frame | None = thread.frame
         self.trace = _jax.current_trace()
         self.now: dict[Variable[Any], Any] = {}
@@ -75,6 +88,9 @@ class RawFrame:
         self.parent = parent
 
 
+Birthplace = Frame | RawFrame | None
+
+
 class _Thread(threading.local):
     """The frame that runs in each thread."""
 
@@ -99,8 +115,15 @@ def reading_constants(on: bool = True) -> Iterator[None]:
         thread.constants = before
 
 
-def birthplace() -> Frame | RawFrame | None:
-    """Where a Variable made now is born: the running frame, a raw JAX trace, or eager code (None)."""
+def born_here(x: object) -> Birthplace:
+    """Where a Variable or object that is being made is born; notes the line if that is asked for."""
+    if tracking.on:
+        remember_origin(x)
+    return birthplace()
+
+
+def birthplace() -> Birthplace:
+    """Where what is made now is born: in the running frame, in a raw JAX trace, or in eager code (None)."""
     frame = thread.frame
     trace = _jax.current_trace()
     if trace is (_jax.EVAL_TRACE if frame is None else frame.trace):
@@ -112,6 +135,44 @@ def _home(variable: Variable[Any]) -> Frame | None:
     """The frame that a Variable was born in, under whatever raw transform."""
     born = variable._frame
     return born.parent if type(born) is RawFrame else born
+
+
+def is_home(born: Birthplace) -> bool:
+    """Whether the code that runs is where something was born; False where that takes a closer look."""
+    frame = thread.frame
+    return born is frame and _jax.current_trace() is (_jax.EVAL_TRACE if frame is None else frame.trace)
+
+
+def check_change(owner: Any, born: Birthplace, what: str, holds_data: Callable[[], bool]) -> None:
+    """Refuse a change of an object's attributes, or of metadata, that could not be handed back.
+
+    Away from where the object was born a change is refused under a raw JAX transform, in a function that does
+    not run at each call, and if it puts data of an inner function on an object outside of it.
+    """
+    frame, trace = thread.frame, _jax.current_trace()
+    if type(born) is RawFrame:
+        if born.trace_ref() is trace or born.trace_ref() is None:
+            return
+    elif born is not None and not born.alive:
+        return  # left over from a function that ended: there is nothing to lose
+    if trace is not (_jax.EVAL_TRACE if frame is None else frame.trace):
+        inside = None if frame is None else frame.name
+        raise TraceChangeError(what, *_facts(owner), _jax.transform_name(trace), inside)
+    home = born.parent if type(born) is RawFrame else born
+    while frame is not None and frame is not home:
+        if frame.cached or holds_data():
+            raise CapturedChangeError(what, *_facts(owner), frame.name, frame.cached)
+        frame = frame.parent
+
+
+def _facts(x: Any) -> tuple[str, str, str | None]:
+    """What something is, where it stands, and where it was made, for the text of an error."""
+    return describe(x), place_of(x), origin_of(x)
+
+
+def describe(x: Any) -> str:
+    """A Variable or object in a few words."""
+    return str(x._describe()) if hasattr(type(x), "_describe") else type(x).__name__
 
 
 def read(variable: Variable[Any]) -> Any:
@@ -158,7 +219,7 @@ def check_write(variable: Variable[Any]) -> None:
         raise LeakedVariableError(variable._describe(), born.name)
     if trace is not (_jax.EVAL_TRACE if frame is None else frame.trace):
         inside = None if frame is None else frame.name
-        raise TraceWriteError(variable._describe(), _jax.transform_name(trace), inside)
+        raise TraceWriteError(*_facts(variable), _jax.transform_name(trace), inside)
     if type(born) is RawFrame and born.parent is frame:
         raise LeakedVariableError(variable._describe(), "a raw JAX transform")
 
@@ -166,7 +227,7 @@ def check_write(variable: Variable[Any]) -> None:
 def write(variable: Variable[Any], value: Any) -> None:
     """Give a Variable a new raw value, here and wherever it will be handed back."""
     frame, born = thread.frame, variable._frame
-    if frame is born and _jax.current_trace() is (_jax.EVAL_TRACE if frame is None else frame.trace):
+    if is_home(born):
         variable._value = value
         return
     check_write(variable)

@@ -11,15 +11,18 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
+from ._frame import Birthplace, born_here, check_change, is_home
+from ._jax import is_tracer
+from ._printing import tree_text
 from ._pytree_jax import HOLLOW, register_jax
 from ._repr import short
 from ._static import packed
 from ._typing import MISSING, Missing
-from .errors import CycleError, MarkArgumentsError, StaticArrayError
+from ._variable import Variable
+from .errors import MarkArgumentsError, StaticArrayError
 from .graph._registry import (
     Kind,
     NodeType,
-    is_array,
     kind_of,
     node_type,
     register_misplaced,
@@ -148,8 +151,10 @@ class Pytree:
         "__dict__",
         "__orig_class__",
         "__weakref__",
+        "_born_in",
         "_marks",
     )  # typing notes Name[int] of Name[int]()
+    _born_in: Birthplace
     _marks: dict[str, str]
     _class_marks: ClassVar[Mapping[str, str]] = {}
 
@@ -161,12 +166,20 @@ class Pytree:
     def __new__(cls, *args: Any, **kwargs: Any) -> Any:
         self = object.__new__(cls)
         object.__setattr__(self, "_marks", {})
+        object.__setattr__(self, "_born_in", born_here(self))
         return self
 
     def __setattr__(self, name: str, value: Any) -> None:
+        if not is_home(self._born_in):
+            check_attributes(self, name, value)
         if type(value) is Mark or self._marks or self._class_marks:
             value = unmarked(self, name, value)
         object.__setattr__(self, name, value)
+
+    def __delattr__(self, name: str) -> None:
+        if not is_home(self._born_in):
+            check_attributes(self, name)
+        object.__delattr__(self, name)
 
     def __getstate__(self) -> Any:
         return (packed(vars(self)), self._marks)
@@ -182,8 +195,29 @@ class Pytree:
         ways.replace(twin, dict(ways.attributes(self)), dict(ways.marks(self)))
         return twin
 
-    def __repr__(self) -> str:
-        return _text(self, "", set())
+    __repr__ = tree_text
+
+
+def check_entry(owner: Pytree, key: Any, value: Any = None) -> None:
+    """Refuse to set or delete an entry of a List or Dict, where that could not be handed back."""
+    if not is_home(owner._born_in):
+        check_attributes(owner, key, value)
+
+
+def check_attributes(owner: Pytree, name: Any, value: Any = None) -> None:
+    """Refuse to set or delete an attribute, or an entry, where the change could not be handed back."""
+    what = f"attribute {name!r}" if isinstance(name, str) else f"entry {short(name)}"
+    home = owner._born_in
+    check_change(owner, home, what, lambda: _ends_here(value, home))
+
+
+def _ends_here(value: Any, home: Birthplace) -> bool:
+    """Whether there is data in a value that ends with the function that runs, seen from outside of it."""
+    walk = Walk()
+    leaves: list[Any] = []
+    walk.visit(value.value if isinstance(value, Mark) else value, leaves, True)
+    born = [x._frame if isinstance(x, Variable) else getattr(x, "_born_in", None) for x in walk.objects]
+    return any(map(is_tracer, leaves)) or any(b is not None and b is not home for b in born)
 
 
 def unmarked(owner: Pytree, name: Any, value: Any) -> Any:
@@ -200,39 +234,6 @@ def unmarked(owner: Pytree, name: Any, value: Any) -> Any:
     elif known == HOLLOW:
         del owner._marks[name]
     return value
-
-
-def _text(x: Any, indent: str, seen: set[int]) -> str:
-    """An object with its attributes, one a line, objects below indented; any other value in short."""
-    if isinstance(x, Pytree):
-        name = type(x).__name__
-        if id(x) in seen:
-            return f"{name}(...)"
-        seen.add(id(x))
-        attributes = node_type(type(x)).attributes(x).items()
-        pairs = ((k if isinstance(k, str) else f"[{k!r}]", v) for k, v in attributes)
-        return _lines(f"{name}(", [(f"{k}=", v) for k, v in pairs], ")", indent, seen)
-    if type(x) in (list, tuple, dict) and _holds_objects(x):
-        if type(x) is dict:
-            return _lines("{", [(f"{k!r}: ", v) for k, v in x.items()], "}", indent, seen)
-        begin, end = "[]" if type(x) is list else "()"
-        return _lines(begin, [("", v) for v in x], end, indent, seen)
-    return short(x) if is_array(x) or kind_of(x) is Kind.CALLABLE else repr(x)
-
-
-def _holds_objects(x: Any) -> bool:
-    """Whether a container has data somewhere; one that contains itself is left to Python to show."""
-    try:
-        return has_data(x)
-    except CycleError:
-        return False
-
-
-def _lines(begin: str, items: list[tuple[str, Any]], end: str, indent: str, seen: set[int]) -> str:
-    """Labelled values, one a line, between brackets."""
-    inner = indent + "  "
-    below = "".join(f"\n{inner}{label}{_text(v, inner, seen)}," for label, v in items)
-    return f"{begin}{below}\n{indent}{end}" if below else begin + end
 
 
 def _check_static(owner: Any, name: str, value: Any) -> None:

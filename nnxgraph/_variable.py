@@ -22,6 +22,7 @@ from jax.tree_util import GetAttrKey
 
 from . import _frame
 from ._operators import Operators
+from ._printing import Opened, has_own_repr, opened, tree_text
 from ._repr import short
 from ._spec import HasSpec, VariableMetadata, VariableSpec, canonical, set_spec
 from ._static import own_copy
@@ -33,7 +34,6 @@ from ._values import (
     is_array,
     picklable,
     same_kind,
-    shown,
 )
 from .errors import (
     AttributeNotFoundError,
@@ -70,11 +70,10 @@ class Variable(Operators, HasSpec, Generic[A]):
         ([2.0, 3.0], 'scale')
     """
 
-    __slots__ = ("__weakref__", "_frame", "_value")
+    __slots__ = ("__weakref__", "_value")
     __array_priority__ = 100  # numpy_array + variable is the Variable's affair, as it is a jax.Array's
 
     _value: A
-    _frame: Any
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
@@ -100,7 +99,7 @@ class Variable(Operators, HasSpec, Generic[A]):
         if eager_sharding is not None:
             metadata["eager_sharding"] = eager_sharding
         set_spec(self, VariableSpec.of(kind, canonical(metadata)))
-        _set_frame(self, _frame.birthplace())
+        _set_frame(self, _frame.born_here(self))
         _set_value(self, value)
         if self._spec.hooks:
             _set_value(self, self._run_hooks("on_create_value", value))
@@ -340,22 +339,33 @@ class Variable(Operators, HasSpec, Generic[A]):
         shown = short(value) if is_array(value) else type(value).__name__
         return f"{type(self).__name__}({shown})"
 
-    def __repr__(self) -> str:
-        metadata = "".join(f", {name}={shown(value)}" for name, value in self._metadata.items())
-        return self._describe()[:-1] + metadata + ")"
+    __repr__ = tree_text
 
 
 _set_value = Variable.__dict__["_value"].__set__
-_set_frame = Variable.__dict__["_frame"].__set__
+_set_frame = HasSpec.__dict__["_frame"].__set__
 
 
 def new_variable(spec: VariableSpec, value: Any) -> Any:
     """A Variable of a known spec, born here; runs no hook."""
     variable = object.__new__(spec.kind)
     set_spec(variable, spec)
-    _set_frame(variable, _frame.birthplace())
+    _set_frame(variable, _frame.born_here(variable))
     _set_value(variable, value.value if type(value) is PackedKey else value)
     return variable
+
+
+def _open(variable: Variable[Any]) -> Opened:
+    """How a Variable is shown: the value without hooks, as the running frame sees it, and the metadata."""
+    with _frame.reading_constants():
+        value = Variable.get_raw_value(variable)
+    kind = type(variable)
+    pairs = [("value", value), *variable._spec.metadata.items()]
+    name, text = kind.__name__, has_own_repr(kind)
+    return Opened(f"{name}(", ")", pairs, id(variable), is_object=True, kind=name, text=text)
+
+
+opened.register(Variable, _open)
 
 
 def _plain_index(index: Any) -> Any:
@@ -384,7 +394,9 @@ class Param(Variable[A]):
 
     Example:
         >>> nnx.Param(jnp.ones(2))
-        Param(float32[2])
+        Param( # 2 (8 B)
+          value=Array([1., 1.], dtype=float32)
+        )
     """
 
     __slots__ = ()
@@ -395,7 +407,9 @@ class BatchStat(Variable[A]):
 
     Example:
         >>> nnx.BatchStat(jnp.zeros(2))
-        BatchStat(float32[2])
+        BatchStat( # 2 (8 B)
+          value=Array([0., 0.], dtype=float32)
+        )
     """
 
     __slots__ = ()
@@ -405,8 +419,10 @@ class Cache(Variable[A]):
     """What a layer keeps from one decoding step to the next.
 
     Example:
-        >>> nnx.Cache(jnp.zeros((2, 4)))
-        Cache(float32[2,4])
+        >>> nnx.Cache(jnp.zeros((2, 8)))
+        Cache( # 16 (64 B)
+          value=float32[2,8]
+        )
     """
 
     __slots__ = ()
@@ -417,7 +433,9 @@ class Intermediate(Variable[A]):
 
     Example:
         >>> nnx.Intermediate(jnp.zeros(2))
-        Intermediate(float32[2])
+        Intermediate( # 2 (8 B)
+          value=Array([0., 0.], dtype=float32)
+        )
     """
 
     __slots__ = ()
@@ -428,7 +446,9 @@ class Perturbation(Intermediate[A]):
 
     Example:
         >>> nnx.Perturbation(jnp.zeros(2))
-        Perturbation(float32[2])
+        Perturbation( # 2 (8 B)
+          value=Array([0., 0.], dtype=float32)
+        )
     """
 
     __slots__ = ()

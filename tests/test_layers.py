@@ -15,13 +15,16 @@ from tests.source import PACKAGE, PACKAGE_FILES, ROOT, module_name, name_of, par
 
 # A module or package directly under nnxgraph stands in one layer, with all that is in it.
 LAYERS = (
-    ("errors", "_typing", "_repr", "_settings", "_trees", "_jax"),
+    ("errors", "_typing", "_repr", "_settings", "_trees", "_printing", "_jax"),
     (
-        *("_filters", "filterlib", "_static", "_frame", "_sharding"),
+        *("_filters", "filterlib", "_static", "_origins", "_frame", "_sharding"),
         *("_operators", "_spec", "_values", "_variable", "_state", "_state_functions"),
     ),
     ("graph",),
-    ("_pytree", "_pytree_jax", "_dataclass", "_module", "_containers", "_foreign", "_rngs", "_partitioning"),
+    (
+        *("_pytree", "_pytree_jax", "_dataclass", "_foreign", "_recorder", "_module", "_capture"),
+        *("_containers", "_rngs", "_partitioning"),
+    ),
     ("transforms",),
     ("nn", "training"),
     ("_summary", "_display", "traversals", "compat", "demo"),
@@ -70,8 +73,7 @@ def is_type_checking(node: ast.AST) -> bool:
 def is_optional(node: ast.AST) -> bool:
     """Whether a statement is `try: import ... except ImportError:`."""
     return isinstance(node, ast.Try) and all(
-        handler.type is not None and "Import" in ast.unparse(handler.type)
-        for handler in node.handlers
+        handler.type is not None and "Import" in ast.unparse(handler.type) for handler in node.handlers
     )
 
 

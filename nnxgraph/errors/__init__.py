@@ -5,6 +5,7 @@ Every text says where, what was found, what was expected, and what to write inst
 """
 
 from ._base import NnxError as NnxError
+from ._graph import CaptureTraceError as CaptureTraceError
 from ._graph import CycleError as CycleError
 from ._graph import EntryNotFoundError as EntryNotFoundError
 from ._graph import FilterError as FilterError
@@ -14,8 +15,10 @@ from ._graph import MarkArgumentsError as MarkArgumentsError
 from ._graph import MisplacedMarkError as MisplacedMarkError
 from ._graph import MissingFilterError as MissingFilterError
 from ._graph import NameTakenError as NameTakenError
+from ._graph import NoModuleError as NoModuleError
 from ._graph import NonExhaustiveError as NonExhaustiveError
 from ._graph import NotAGraphDefError as NotAGraphDefError
+from ._graph import NotAKindError as NotAKindError
 from ._graph import NotANodeError as NotANodeError
 from ._graph import PathError as PathError
 from ._graph import RegistrationError as RegistrationError
@@ -59,11 +62,13 @@ from ._transforms import ReduceAxesError as ReduceAxesError
 from ._transforms import ScanAxesError as ScanAxesError
 from ._transforms import UnmatchedFilterError as UnmatchedFilterError
 from ._variables import AttributeNotFoundError as AttributeNotFoundError
+from ._variables import CapturedChangeError as CapturedChangeError
 from ._variables import KindMismatchError as KindMismatchError
 from ._variables import LeakedVariableError as LeakedVariableError
 from ._variables import MissingStreamError as MissingStreamError
 from ._variables import SplitStreamError as SplitStreamError
 from ._variables import SqueezeError as SqueezeError
+from ._variables import TraceChangeError as TraceChangeError
 from ._variables import TraceWriteError as TraceWriteError
 from ._variables import UnsupportedVariableError as UnsupportedVariableError
 from ._variables import ValueMismatchError as ValueMismatchError
@@ -74,7 +79,9 @@ __all__ = [
     "AttributeNotFoundError",
     "AxisSizeError",
     "BranchError",
+    "CapturedChangeError",
     "CaptureError",
+    "CaptureTraceError",
     "CycleError",
     "DecodeCacheError",
     "DonationError",
@@ -104,8 +111,10 @@ __all__ = [
     "NameTakenError",
     "NnxError",
     "NoParametersError",
+    "NoModuleError",
     "NonExhaustiveError",
     "NotAGraphDefError",
+    "NotAKindError",
     "NotANodeError",
     "NotDifferentiableError",
     "OptimizerArgumentError",
@@ -121,6 +130,7 @@ __all__ = [
     "SqueezeError",
     "StateMismatchError",
     "StaticArrayError",
+    "TraceChangeError",
     "TraceWriteError",
     "TransformationPickleError",
     "UnboundAxisWarning",

@@ -20,21 +20,74 @@ class LeakedVariableError(NnxError, RuntimeError):
         )
 
 
+def _stands(place: str, origin: str | None) -> str:
+    """Where a Variable or object stands and was made, as far as that is known."""
+    parts = [f"at {place}"] if place else []
+    parts += [f"made at {origin}"] if origin else []
+    return f" ({', '.join(parts)})" if parts else ""
+
+
 class TraceWriteError(NnxError, ValueError):
     """A Variable is written where its new value could not be handed back."""
 
-    def __init__(self, variable: str, transform: str, inside: str | None):
-        super().__init__(variable, transform, inside)
+    def __init__(self, variable: str, place: str, origin: str | None, transform: str, inside: str | None):
+        super().__init__(variable, place, origin, transform, inside)
 
     def text(self) -> str:
-        variable, transform, inside = self.args
+        variable, place, origin, transform, inside = self.args
         where = f" inside nnx.{inside}" if inside else ""
         return (
-            f"Cannot write {variable} from another trace level: a raw JAX transform ({transform}) is active "
-            f"here{where}, the Variable was made outside of it, and the new value could not leave. "
-            f"Expected: writes under the transforms of nnxgraph, which hand state back. Write nnx.jit, "
-            f"nnx.grad, nnx.vmap, nnx.scan ... for jax.jit, jax.grad, jax.vmap, jax.lax.scan, and pass "
-            f"the object as an argument."
+            f"Cannot write {variable}{_stands(place, origin)} from another trace level: a raw JAX transform "
+            f"({transform}) is active here{where}, the Variable was made outside of it, and the new value "
+            f"could not leave. Expected: writes under the transforms of nnxgraph, which hand state back. "
+            f"Write nnx.jit, nnx.grad, nnx.vmap, nnx.scan ... for jax.jit, jax.grad, jax.vmap, "
+            f"jax.lax.scan, and pass the object as an argument."
+        )
+
+
+class TraceChangeError(NnxError, ValueError):
+    """An attribute, or metadata, is changed under a raw JAX transform that its owner does not belong to."""
+
+    def __init__(
+        self,
+        what: str,
+        owner: str,
+        place: str,
+        origin: str | None,
+        transform: str,
+        inside: str | None,
+    ):
+        super().__init__(what, owner, place, origin, transform, inside)
+
+    def text(self) -> str:
+        what, owner, place, origin, transform, inside = self.args
+        where = f" inside nnx.{inside}" if inside else ""
+        return (
+            f"Cannot change {what} of {owner}{_stands(place, origin)} from another trace level: a raw JAX "
+            f"transform ({transform}) is active here{where}, and the {owner} was made outside of it, so the "
+            f"change would happen while JAX traces and not when the function runs. Expected: changes under "
+            f"the transforms of nnxgraph, which hand them back. Write nnx.jit, nnx.grad ... for jax.jit, "
+            f"jax.grad ..., and pass the object as an argument."
+        )
+
+
+class CapturedChangeError(NnxError, ValueError):
+    """An attribute, or metadata, of an object that is no argument is changed in a transformed function."""
+
+    def __init__(self, what: str, owner: str, place: str, origin: str | None, transform: str, cached: bool):
+        super().__init__(what, owner, place, origin, transform, cached)
+
+    def text(self) -> str:
+        what, owner, place, origin, transform, cached = self.args
+        why = (
+            "so the change would happen once, while the function is traced"
+            if cached
+            else "and what is set holds data of the function, which ends with it"
+        )
+        return (
+            f"Cannot change {what} of {owner}{_stands(place, origin)} inside nnx.{transform}: the {owner} is "
+            f"no argument of the function, {why}. Expected: objects that change are arguments. Write "
+            f"`nnx.{transform}(lambda model, x: ...)(model, x)`."
         )
 
 

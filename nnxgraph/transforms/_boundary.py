@@ -207,7 +207,7 @@ class Boundary:
         """
 
         def pure(layout: Layout, lanes: Lanes) -> Any:
-            with Frame(self.name) as frame:
+            with Frame(self.name, cached=call is None) as frame:
                 inside, (_, bound, args, kwargs) = self._enter(layout, lanes, frame, call)
                 head, out = self.head(f(*bound, *args, **kwargs))
                 packed = self._leave(inside, out, frame, call)
