@@ -18,7 +18,7 @@ import contextlib
 import threading
 from collections.abc import Callable, Iterator
 from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, final
 
 from . import _jax
 from ._origins import origin_of, place_of, remember_origin, tracking
@@ -78,6 +78,7 @@ class Frame:
         return [v for v in self.late if self.now[v] is not self.before[v]]
 
 
+@final
 class RawFrame:
     """The birthplace of a Variable made under a JAX transform that is not ours."""
 
