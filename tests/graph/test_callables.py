@@ -142,7 +142,3 @@ def test_walks_enter_callables():
     assert paths == [("f", "__self__", "w"), ("f", "__self__")]
     holder.tied = holder.f.__self__
     assert nnx.find_duplicates(holder) == [[("f", "__self__"), ("tied",)]]
-
-
-def test_text_names_the_function():
-    assert "method=the function Net.scale," in repr(Net())

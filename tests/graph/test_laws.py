@@ -7,8 +7,10 @@ import pickle
 import cloudpickle
 import jax
 import jax.numpy as jnp
+import numpy as np
 import pytest
 from hypothesis import given, settings
+from hypothesis import strategies as st
 
 import nnxgraph as nnx
 from tests.strategies import (
@@ -105,6 +107,57 @@ def test_states_by_filter_merge_in_any_order(graph):
     assert same(graph, nnx.merge(graphdef, *states[::-1]))
 
 
+FILTERS = st.recursive(
+    st.sampled_from(
+        [
+            *(nnx.Param, nnx.BatchStat, nnx.Variable, jax.Array, "frozen", False, None),
+            *(nnx.PathContains("a"), nnx.PathContains("a", exact=False), nnx.PathIn(("a",), ("b", 0))),
+            lambda path, x: len(path) > 1,
+        ]
+    ),
+    lambda below: st.one_of(
+        st.lists(below, max_size=2).map(tuple),
+        st.lists(below, max_size=2),
+        below.map(nnx.Not),
+        st.lists(below, max_size=2).map(lambda fs: nnx.All(*fs)),
+        st.lists(below, max_size=2).map(lambda fs: nnx.Any(*fs)),
+    ),
+    max_leaves=3,
+)
+
+
+@LAW
+@given(graph=GRAPHS, filters=st.lists(FILTERS, max_size=3), random=st.randoms(use_true_random=False))
+def test_states_by_any_exhaustive_filters_merge_in_any_order(graph, filters, random):
+    graphdef, *states = nnx.split(graph, *filters, ...)
+    assert sum(len(nnx.to_flat_state(s)) for s in states) == len(nnx.to_flat_state(nnx.state(graph)))
+    random.shuffle(states)
+    assert same(graph, nnx.merge(graphdef, *states))
+
+
+@LAW
+@given(recipe=RECIPES)
+def test_state_after_update_is_the_state_that_was_given(recipe):
+    graph = build(recipe, concrete=True)
+    given_state = jax.tree.map(lambda a: a[::-1] if getattr(a, "ndim", 0) else a, nnx.state(graph))
+    nnx.update(graph, given_state)
+    assert nnx.state(graph) == given_state
+
+
+@LAW
+@given(recipe=RECIPES, arrays=st.booleans())
+def test_clone_shares_buffers_unless_arrays_are_asked_for(recipe, arrays):
+    graph = build(recipe, concrete=True)
+    twin = nnx.clone(graph, arrays=arrays)
+    pairs = zip(buffers(graph), buffers(twin), strict=True)
+    assert all((x is y) != arrays for x, y in pairs)
+
+
+def buffers(graph):
+    """The arrays of a graph."""
+    return [x for x in jax.tree.leaves(nnx.state(graph)) if isinstance(x, jax.Array | np.ndarray)]
+
+
 @LAW
 @given(graph=GRAPHS)
 def test_merge_from_pure_dicts_gives_the_graph_back(graph):
@@ -171,6 +224,33 @@ def test_iter_graph_gives_each_object_once_after_its_children(graph):
     assert places[-1] == ()
     assert all(places.index(p[:-1]) > i for i, p in enumerate(places) if p)
     assert all(follow(graph, path) is x for path, x in met)
+
+
+def first_paths(x, path=(), found=None):
+    """The path by which a walk in depth, in order of the attributes, first comes to each object."""
+    found = {} if found is None else found
+    if is_object(x):
+        if id(x) in found:
+            return found
+        found[id(x)] = path
+    if not isinstance(x, nnx.Variable | Config):
+        for key, child in below(x):
+            first_paths(child, (*path, key), found)
+    return found
+
+
+@LAW
+@given(graph=GRAPHS)
+def test_iter_graph_gives_the_first_path_of_each_object(graph):
+    assert {id(x): path for path, x in nnx.iter_graph(graph) if is_object(x)} == first_paths(graph)
+
+
+@LAW
+@given(graph=GRAPHS)
+def test_a_graphdef_knows_the_first_paths_too(graph):
+    first = first_paths(graph)
+    live = nnx.to_flat_state(nnx.variables(graph))
+    assert all(first[id(x)] == path for path, x in live if is_object(x))
 
 
 def paths_by_brute_force(graph):
