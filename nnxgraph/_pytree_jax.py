@@ -14,9 +14,10 @@ from jax.tree_util import DictKey, GetAttrKey, SequenceKey
 
 from ._repr import path_text
 from ._state import sortable
+from ._trees import one_level
 from .graph._graphdef import CALLABLES, LEAF, Desc, GraphDef, Shape, is_fixed
 from .graph._registry import Kind, is_array, kind_of, node_type
-from .graph._walk import Build, Walk, callable_level, one_level, unflatten
+from .graph._walk import Build, Walk, callable_level, unflatten
 
 HOLLOW = "leaf"  # the mark of an attribute at which JAX put something that is no data, such as an axis
 

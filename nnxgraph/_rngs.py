@@ -40,7 +40,10 @@ class RngKey(RngState):
 
     Example:
         >>> nnx.Rngs(0).default.key
-        RngKey(key<fry>[], tag='default')
+        RngKey( # 1 (8 B)
+          value=key<fry>[],
+          tag='default'
+        )
     """
 
     __slots__ = ()

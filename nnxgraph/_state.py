@@ -18,6 +18,7 @@ from jax.tree_util import DictKey
 
 from ._filters import Filter, filters_to_predicates
 from ._frame import reading_constants
+from ._printing import Opened, opened, tree_text
 from ._repr import path_text, short
 from ._static import compare_by_parts
 from ._trees import path_order, same_array
@@ -164,9 +165,7 @@ class State(MutableMapping[Key, Any]):
 
     __hash__ = None  # type: ignore[assignment]  # a mutable mapping
 
-    def __repr__(self) -> str:
-        lines = "".join(f"\n  {path_text(p)}: {_leaf_text(v)}" for p, v in _walk(self._mapping, (), []))
-        return f"State({lines}\n)" if lines else "State()"
+    __repr__ = tree_text
 
     def __or__(self, other: State) -> State:
         return State.merge(self, other)
@@ -270,8 +269,8 @@ def levels(mapping: Any) -> dict[Key, Any]:
 
 
 def _leaf_text(x: Any) -> str:
-    """A leaf in a few words."""
-    return repr(x) if isinstance(x, Variable) else short(x)
+    """A leaf in a few words, for an error."""
+    return x._describe() if isinstance(x, Variable) else short(x)
 
 
 def _flatten_with_keys(state: State) -> tuple[tuple[tuple[DictKey, Any], ...], tuple[Key, ...]]:
@@ -339,9 +338,7 @@ class FlatState(Sequence[tuple[Path, Any]]):
     def __iter__(self) -> Iterator[tuple[Path, Any]]:
         return zip(self.paths, self.leaves, strict=True)
 
-    def __repr__(self) -> str:
-        lines = "".join(f"\n  {path_text(p)}: {_leaf_text(v)}" for p, v in self)
-        return f"FlatState({lines}\n)"
+    __repr__ = tree_text
 
     def to_nested_state(self) -> State:
         """The same leaves as a State."""
@@ -374,6 +371,16 @@ jax.tree_util.register_pytree_with_keys(
     FlatState.from_sorted_keys_values,
     lambda flat: (flat.leaves, flat.paths),
 )
+
+
+def _open(x: Any) -> Opened:
+    """How a State or FlatState is shown: as a mapping."""
+    pairs = x._mapping.items() if isinstance(x, State) else x
+    return Opened(type(x).__name__ + "({", "})", pairs, id(x), is_mapping=True, is_object=True, tall=True)
+
+
+opened.register(State, _open)
+opened.register(FlatState, _open)
 
 
 def _grouped(where: str, items: Flat, filters: Sequence[Filter], exhaustive: bool) -> list[Flat]:
@@ -437,9 +444,9 @@ def from_flat_state(flat_state: Any, *, cls: type[State] = State) -> State:
 
     Example:
         >>> nnx.from_flat_state({('a', 'b'): jnp.ones(2)})
-        State(
-          .a.b: float32[2]
-        )
+        State({ # arrays: 2 (8 B)
+          'a': {'b': Array([1., 1.], dtype=float32)}
+        })
     """
     items = flat_state.items() if isinstance(flat_state, Mapping) else flat_state
     return cls._of(_nest((tuple(path), leaf) for path, leaf in items))

@@ -149,8 +149,8 @@ def map_state(f: Callable[[Path, Any], Any], state: Any) -> State:
 
     Example:
         >>> nnx.map_state(lambda path, x: x * 2, nnx.State({'a': 3}))
-        State(
-          .a: 6
-        )
+        State({
+          'a': 6
+        })
     """
     return _as_state(state).map(f)

@@ -1,13 +1,36 @@
-"""Comparing pytrees by structure and by type, never by the contents of arrays."""
+"""Pytrees: one level of them, and how they compare by structure and by type, never by contents of arrays."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import jax
+from jax.tree_util import DictKey, FlattenedIndexKey, GetAttrKey, SequenceKey
 
 from ._repr import short
-from ._typing import Path
+from ._typing import Key, Path
+
+Level = tuple[Sequence[Any], tuple[Key, ...], Any]  # children, keys, and the treedef if there is one
+
+
+def one_level(x: Any) -> Level | None:
+    """Children, keys and treedef of a registered pytree; None for a leaf."""
+    pairs, treedef = jax.tree_util.tree_flatten_with_path(x, is_leaf=lambda y: y is not x)
+    if len(pairs) == 1 and not pairs[0][0]:
+        return None
+    return [v for _, v in pairs], tuple(_plain_key(path[0]) for path, _ in pairs), treedef
+
+
+def _plain_key(entry: Any) -> Key:
+    """A JAX key as an entry of our paths."""
+    if isinstance(entry, GetAttrKey):
+        name: Key = entry.name
+        return name
+    if isinstance(entry, (DictKey, FlattenedIndexKey)):
+        key: Key = entry.key
+        return key
+    return entry.idx if isinstance(entry, SequenceKey) else str(entry)
 
 
 def same_structure(a: Any, b: Any) -> bool:

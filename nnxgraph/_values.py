@@ -17,11 +17,6 @@ def is_array(x: Any) -> bool:
     return hasattr(x, "shape") and hasattr(x, "dtype")
 
 
-def shown(x: Any) -> str:
-    """A value of the metadata for a text: an array without its contents."""
-    return short(x) if is_array(x) and not isinstance(x, type) else repr(x)
-
-
 def copy_array(x: Any) -> Any:
     """An array in a buffer of its own; any other leaf as it is."""
     return x.copy() if is_array(x) and hasattr(x, "copy") else x

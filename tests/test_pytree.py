@@ -480,18 +480,3 @@ def test_object_is_a_static_argument_by_identity():
     box = Box(n=2)
     assert [int(f(box, 3)), int(f(box, 4)), int(f(Box(n=5), 4))] == [6, 8, 20]
     assert len(traces) == 2
-
-
-# Texts.
-
-
-def test_text_shows_attributes_without_contents_and_ends_at_cycles():
-    net = Box(w=param(2, 3), t=jnp.arange(1000), sizes=[1, 2], act=None)
-    net.blocks = [Box(up=net)]
-    net.items = nnx.List([nnx.relu is None, {"a": net.w}])
-    assert repr(net) == (
-        "Box(\n  w=Param(float32[2,3]),\n  t=int32[1000],\n  sizes=[1, 2],\n  act=None,\n"
-        "  blocks=[\n    Box(\n      up=Box(...),\n    ),\n  ],\n"
-        "  items=List(\n    [0]=False,\n    [1]={\n      'a': Param(float32[2,3]),\n    },\n  ),\n)"
-    )
-    assert repr(Box()) == "Box()"

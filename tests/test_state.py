@@ -232,15 +232,6 @@ def test_copy_is_equal_and_its_entries_are_its_own(copied):
     assert state.table.shape == (3,)
 
 
-def test_text_lists_paths_kinds_and_shapes():
-    assert repr(nnx.state(Net())) == (
-        "State(\n  .layers[0].w: Param(float32[2,2])\n  .layers[0].n: BatchStat(float32[2])\n"
-        "  .layers[1].w: Param(float32[2,2])\n  .layers[1].n: BatchStat(float32[2])\n"
-        "  .table: int32[3]\n  .memory: Cache(dict)\n)"
-    )
-    assert repr(nnx.State({})) == "State()"
-
-
 # Splitting, merging, mapping.
 
 

@@ -9,6 +9,7 @@ import jax
 from jax.tree_util import GetAttrKey
 
 from .._filters import Filter
+from .._printing import Opened, opened, tree_text
 from .._repr import path_text, short
 from .._spec import VariableSpec
 from .._state import Paths, State, fresh_leaf, states_by_filter
@@ -131,8 +132,13 @@ def graphdef(node: Node, /, *, graph: bool | None = None) -> GraphDef:
         The GraphDef; equal graphs have one and the same.
 
     Example:
-        >>> nnx.graphdef(nnx.Linear(2, 3, rngs=nnx.Rngs(0)))
-        GraphDef(3 objects, 2 leaves)
+        >>> nnx.graphdef(nnx.Dict(scale=nnx.Param(jnp.ones(2)), act=nnx.relu))
+        GraphDef( # 2 objects, 1 leaf
+          Dict({
+            'scale': Param(),
+            'act': relu
+          })
+        )
     """
     return open_graph("graphdef", node, graph)[0]
 
@@ -277,8 +283,7 @@ class GraphState(MutableMapping[Key, Any]):
 
     __hash__ = None  # type: ignore[assignment]  # a mutable mapping
 
-    def __repr__(self) -> str:
-        return f"GraphState({self._graphdef!r}, {self._state!r})"
+    __repr__ = tree_text
 
 
 jax.tree_util.register_pytree_with_keys(
@@ -286,6 +291,15 @@ jax.tree_util.register_pytree_with_keys(
     lambda pair: (((GetAttrKey("state"), pair.state),), pair.graphdef),
     lambda graphdef, children: GraphState(graphdef, *children),
 )
+
+
+def _open(pair: GraphState) -> Opened:
+    """How a GraphState is shown."""
+    pairs = [("graphdef", pair._graphdef), ("state", pair._state)]
+    return Opened("GraphState(", ")", pairs, id(pair), is_object=True, tall=True)
+
+
+opened.register(GraphState, _open)
 
 
 def unpack(node: Node, *filters: Filter, graph: bool | None = None) -> Any:

@@ -30,8 +30,10 @@ from typing import Any, ClassVar
 
 import jax
 
+from .._printing import opened, tree_text
 from .._static import static_key
 from .._typing import Key, Path
+from ._describe import open_graphdef
 
 Desc = tuple[Any, ...]
 LEAF: Desc = ("leaf",)
@@ -171,8 +173,7 @@ class GraphDef:
     def __hash__(self) -> int:
         return self._hash
 
-    def __repr__(self) -> str:
-        return f"GraphDef({len(self.records)} objects, {self.num_leaves} leaves)"
+    __repr__ = tree_text
 
     def __reduce__(self) -> tuple[Any, ...]:
         return (GraphDef, (self.root, self.records, self.outer))
@@ -330,3 +331,4 @@ def leaf_starts(graphdef: GraphDef) -> list[int]:
 
 
 jax.tree_util.register_static(GraphDef)
+opened.register(GraphDef, open_graphdef)

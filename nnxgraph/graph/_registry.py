@@ -9,12 +9,13 @@ import dataclasses
 import enum
 import functools
 import types
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Hashable, Mapping
 from typing import Any
 
 import jax
 import numpy as np
 
+from .._printing import Opened, has_own_repr, opened
 from .._static import Static
 from .._variable import Variable
 from ..errors import SlotsError
@@ -45,6 +46,7 @@ class NodeType:
     `attributes` gives the live values by name, in order; `marks` which names are marked 'data' or 'static';
     `create` an empty object of the class; `replace` gives an object a new set of attributes and marks.
     `names` turns the keys of `attributes` into a tuple that equals only keys of the same types.
+    `brackets` stand around the attributes when an object is printed.
     """
 
     attributes: Callable[[Any], Mapping[Any, Any]]
@@ -52,6 +54,7 @@ class NodeType:
     create: Callable[[type], Any]
     replace: Callable[[Any, dict[Any, Any], Mapping[Any, str]], None]
     names: Callable[[Mapping[Any, Any]], tuple[Any, ...]] = tuple
+    brackets: tuple[str, str] = ("(", ")")
 
 
 _node_types: dict[type, NodeType] = {}
@@ -81,6 +84,25 @@ def register_node_type(cls: type, node_type: NodeType) -> None:
     """Make a class and its subclasses nodes of the graph."""
     _node_types[cls] = node_type
     _kinds[cls] = Kind.NODE
+    opened.register(cls, _open_node)
+
+
+def _open_node(x: Any) -> Opened:
+    """How an object is shown: its attributes, with their marks beside them."""
+    ways = node_type(type(x))
+    marks = {k: mark for k, mark in ways.marks(x).items() if mark in ("data", "static")}
+    shown = object_opened(type(x), list(ways.attributes(x).items()), id(x), marks)
+    shown.text = has_own_repr(type(x))
+    return shown
+
+
+def object_opened(
+    cls: type, pairs: list[tuple[Any, Any]], identity: Hashable, marks: Mapping[Any, str]
+) -> Opened:
+    """How an object of a class with these attributes and marks is shown."""
+    begin, end = node_type(cls).brackets
+    is_mapping = begin.endswith("{")
+    return Opened(cls.__name__ + begin, end, pairs, identity, is_mapping, True, True, notes=marks)
 
 
 def is_registered(cls: type) -> bool:

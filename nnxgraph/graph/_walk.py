@@ -11,13 +11,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from operator import is_
 from typing import Any
 
-import jax
-from jax.tree_util import DictKey, FlattenedIndexKey, GetAttrKey, SequenceKey
-
 from .._repr import path_text
 from .._spec import set_spec
 from .._static import Static, is_mutable, static_key, static_of
-from .._typing import Key, Path
+from .._trees import Level, one_level
+from .._typing import Path
 from .._variable import new_variable
 from ..errors import CycleError, MisplacedMarkError
 from ._graphdef import (
@@ -35,9 +33,6 @@ from ._registry import Kind, kind_of, node_type
 
 _STATIC_NONE: Desc = ("static", Static(None))
 _NO_MARKS: dict[Any, str] = {}
-
-
-Level = tuple[Sequence[Any], tuple[Key, ...], Any]  # children, keys, and the treedef if there is one
 
 
 def plain_level(x: Any) -> Level:
@@ -62,25 +57,6 @@ def level_below(x: Any) -> Level | None:
     if kind is Kind.CALLABLE:
         return None if is_fixed(Walk().visit(x, [], True)) else callable_level(x)
     return one_level(x) if kind is Kind.OTHER else None
-
-
-def one_level(x: Any) -> Level | None:
-    """Children, keys and treedef of a registered pytree; None for a leaf."""
-    pairs, treedef = jax.tree_util.tree_flatten_with_path(x, is_leaf=lambda y: y is not x)
-    if len(pairs) == 1 and not pairs[0][0]:
-        return None
-    return [v for _, v in pairs], tuple(_plain_key(path[0]) for path, _ in pairs), treedef
-
-
-def _plain_key(entry: Any) -> Key:
-    """A JAX key as an entry of our paths."""
-    if isinstance(entry, GetAttrKey):
-        name: Key = entry.name
-        return name
-    if isinstance(entry, (DictKey, FlattenedIndexKey)):
-        key: Key = entry.key
-        return key
-    return entry.idx if isinstance(entry, SequenceKey) else str(entry)
 
 
 class Walk:

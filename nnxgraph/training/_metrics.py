@@ -28,7 +28,9 @@ class MetricState(Variable[Any]):
 
     Example:
         >>> nnx.metrics.Average().count
-        MetricState(float32[])
+        MetricState( # 1 (4 B)
+          value=Array(0., dtype=float32)
+        )
     """
 
     __slots__ = ()

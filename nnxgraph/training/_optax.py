@@ -46,7 +46,9 @@ class OptState(Variable[Any]):
 
     Example:
         >>> nnx.OptState(jnp.uint32(0))
-        OptState(uint32[])
+        OptState( # 1 (4 B)
+          value=Array(0, dtype=uint32)
+        )
     """
 
     __slots__ = ()
@@ -58,7 +60,9 @@ class OptArray(OptState):
     Example:
         >>> optimizer = nnx.Optimizer(nnx.Linear(2, 3, rngs=nnx.Rngs(0)), optax.adam(1e-3), wrt=nnx.Param)
         >>> optimizer.opt_state[0].count
-        OptArray(int32[])
+        OptArray( # 1 (4 B)
+          value=Array(0, dtype=int32)
+        )
     """
 
     __slots__ = ()
@@ -70,7 +74,9 @@ class OptVariable(OptState):
     Example:
         >>> optimizer = nnx.Optimizer(nnx.Linear(2, 3, rngs=nnx.Rngs(0)), optax.adam(1e-3), wrt=nnx.Param)
         >>> optimizer.opt_state[0].mu['kernel']
-        OptVariable(float32[2,3])
+        OptVariable( # 6 (24 B)
+          value=Array([[0., 0., 0.], [0., 0., 0.]], dtype=float32)
+        )
     """
 
     __slots__ = ()

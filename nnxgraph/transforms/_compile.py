@@ -297,7 +297,9 @@ def eval_shape(
     Example:
         >>> shapes = nnx.eval_shape(lambda: nnx.Linear(2, 3, rngs=nnx.Rngs(0)))
         >>> shapes.kernel
-        Param(float32[2,3])
+        Param( # 6 (24 B)
+          value=float32[2,3] abstract
+        )
     """
     inner, bound = unbind(f)
     boundary = Boundary("eval_shape", (None,), fresh=True, mode=current_mode(graph, None))
