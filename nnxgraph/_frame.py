@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, final
 
@@ -164,6 +164,22 @@ def check_change(owner: Any, born: Birthplace, what: str, holds_data: Callable[[
         if frame.cached or holds_data():
             raise CapturedChangeError(what, *_facts(owner), frame.name, frame.cached)
         frame = frame.parent
+
+
+def birth_of(x: Any) -> Birthplace:
+    """Where a Variable or object was born; an object of a foreign class is at home everywhere."""
+    cls = type(x)
+    if hasattr(cls, "_born_in"):
+        return x._born_in  # type: ignore[no-any-return]  # a slot of Pytree
+    return x._frame if hasattr(cls, "_frame") else birthplace()  # type: ignore[no-any-return]  # of Variable
+
+
+def check_changes(objects: Iterable[Any], values: Callable[[], Iterable[Any]]) -> None:
+    """Refuse to change the attributes of objects, if that could not be handed back, before any is changed."""
+    for x in objects:
+        born = birth_of(x)
+        if not is_home(born):
+            check_change(x, born, "the attributes", lambda: any(map(_jax.is_tracer, values())))
 
 
 def _facts(x: Any) -> tuple[str, str, str | None]:

@@ -11,14 +11,13 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
-from ._frame import Birthplace, born_here, check_change, is_home
+from ._frame import Birthplace, birth_of, born_here, check_change, is_home
 from ._jax import is_tracer
 from ._printing import tree_text
 from ._pytree_jax import HOLLOW, register_jax
 from ._repr import short
 from ._static import packed
 from ._typing import MISSING, Missing
-from ._variable import Variable
 from .errors import MarkArgumentsError, StaticArrayError
 from .graph._registry import (
     Kind,
@@ -216,7 +215,7 @@ def _ends_here(value: Any, home: Birthplace) -> bool:
     walk = Walk()
     leaves: list[Any] = []
     walk.visit(value.value if isinstance(value, Mark) else value, leaves, True)
-    born = [x._frame if isinstance(x, Variable) else getattr(x, "_born_in", None) for x in walk.objects]
+    born = map(birth_of, walk.objects)
     return any(map(is_tracer, leaves)) or any(b is not None and b is not home for b in born)
 
 

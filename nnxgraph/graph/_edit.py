@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from operator import is_not
 from typing import Any
 
 import numpy as np
 
 from .._filters import Filter, filters_to_predicates
-from .._frame import check_write
+from .._frame import check_changes, check_write
 from .._repr import path_text, short
 from .._state import Paths, fresh_leaf, states_by_filter
 from .._typing import Path
@@ -94,13 +94,15 @@ def _write_all(
     """Write leaves by number: into their Variables, and into the objects that hold raw arrays."""
     values = {i: v.get_raw_value() if isinstance(v, Variable) else v for i, (_, v) in new.items()}
     written = [(h, v, values[i]) for i, (h, v) in new.items() if isinstance(h, Variable)]
+    raw = {i: values[i] for i, (h, _) in new.items() if not isinstance(h, Variable)}
     for holder, _, _ in written:
         check_write(holder)
+    renamed = [h for h, v, _ in written if isinstance(v, Variable) and v._spec is not h._spec]
+    check_changes((*renamed, *raw_owners(gd, objects, raw)), raw.values)
     for holder, given, value in written:
         holder.set_raw_value(value)
         if isinstance(given, Variable) and given._spec is not holder._spec:
             holder.set_metadata(dict(given._metadata))
-    raw = {i: values[i] for i, (h, _) in new.items() if not isinstance(h, Variable)}
     if raw:
         replace_raw_leaves(gd, leaves, objects, raw)
     start = count_leaves(gd.root)
@@ -110,15 +112,26 @@ def _write_all(
         in_place(node, builder.value(gd.root, iter([raw.get(i, leaves[i]) for i in range(start)])))
 
 
+def raw_owners(gd: GraphDef, objects: Sequence[Any], raw: Mapping[int, Any]) -> list[Any]:
+    """The objects that hold plain arrays, given by number of their leaf."""
+    return [objects[k] for k in _raw_owners(gd, raw)]
+
+
+def _raw_owners(gd: GraphDef, raw: Mapping[int, Any]) -> list[int]:
+    """The numbers of these objects."""
+    spans = zip(leaf_starts(gd), map(record_leaves, gd.records), strict=True)
+    held = [any(i in raw for i in range(start, start + n)) for start, n in spans] if raw else []
+    return [k for k, holds in enumerate(held) if holds and gd.records[k][0] == "object"]
+
+
 def replace_raw_leaves(gd: GraphDef, leaves: list[Any], objects: list[Any], raw: Mapping[int, Any]) -> None:
     """Put new arrays, by number of their leaf, where objects hold plain ones."""
     merged = [raw.get(i, leaf) for i, leaf in enumerate(leaves)]
     builder = Build(gd.records)
     builder.objects = objects
-    for x, record, start in zip(objects, gd.records, leaf_starts(gd), strict=True):
-        end = start + record_leaves(record)
-        if record[0] == "variable" or not any(i in raw for i in range(start, end)):
-            continue
+    starts = leaf_starts(gd)
+    for k in _raw_owners(gd, raw):
+        x, record, start = objects[k], gd.records[k], starts[k]
         attributes = dict(node_type(type(x)).attributes(x))
         for name, desc in zip(record[2], record[3], strict=True):
             end = start + count_leaves(desc)
@@ -161,6 +174,7 @@ def pop(node: Node, *filters: Filter) -> Any:
     doomed = {id(v) for _, v in taken}
     _check_removable(gd, objects, doomed)
     states = states_by_filter("pop", [(p, fresh_leaf(v)) for p, v in taken], filters, exhaustive=True)
+    _check_owners(gd, objects, doomed)
     _without(node, doomed)
     for x, record in zip(objects, gd.records, strict=True):
         if record[0] == "object":
@@ -170,6 +184,14 @@ def pop(node: Node, *filters: Filter) -> Any:
             if len(new) != len(old) or any(new[k] is not old[k] for k in new):
                 ways.replace(x, new, ways.marks(x))
     return states if len(filters) > 1 else states[0]
+
+
+def _check_owners(gd: GraphDef, objects: list[Any], doomed: set[int]) -> None:
+    """Refuse to take Variables from objects that cannot be changed here."""
+    found = {
+        o for _, d, o in descriptions(gd) if d[0] == "node" and o != ROOT and id(objects[d[1]]) in doomed
+    }
+    check_changes([objects[k] for k in sorted(found)], tuple)
 
 
 def _check_removable(gd: GraphDef, objects: list[Any], doomed: set[int]) -> None:

@@ -23,13 +23,13 @@ from typing import Any
 
 import jax
 
-from .._frame import Frame, check_write
+from .._frame import Frame, check_changes, check_write
 from .._repr import function_name
 from .._settings import GRAPH_MODE, Mode, check_tree
 from .._typing import Path
 from .._variable import Variable
 from ..errors import CaptureError, InputReturnedError
-from ..graph._edit import replace_raw_leaves
+from ..graph._edit import raw_owners, replace_raw_leaves
 from ..graph._graphdef import Desc, GraphDef, count_leaves, leaf_starts, record_leaves
 from ..graph._registry import kind_of
 from ..graph._traverse import duplicate_paths
@@ -376,6 +376,12 @@ class Boundary:
         }
         for variable in (*(holders[k] for k in written if k in holders), *(v for v, _ in late)):
             check_write(variable)
+        raw = {k: value for k, value in written.items() if k not in holders}
+        changed = [crossing.objects[i] for i, _, _ in edits]
+        check_changes(
+            (*changed, *raw_owners(graphdef, crossing.objects, raw)),
+            lambda: (*raw.values(), *jax.tree.leaves([a for _, _, a in edits])),
+        )
         for k, value in written.items():
             if k in holders:
                 holders[k].set_raw_value(value)
@@ -383,7 +389,6 @@ class Boundary:
             variable.set_raw_value(value)
         for i, record, attributes in edits:
             change_object(crossing.objects[i], record, attributes)
-        raw = {k: value for k, value in written.items() if k not in holders}
         if raw:
             replace_raw_leaves(graphdef, crossing.leaves, crossing.objects, raw)
 
