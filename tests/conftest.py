@@ -19,9 +19,7 @@ jax.config.update("jax_numpy_rank_promotion", "raise")
 jax.config.update("jax_numpy_dtype_promotion", "strict")
 
 hypothesis.settings.register_profile("dev", deadline=None, max_examples=50)
-hypothesis.settings.register_profile(
-    "ci", deadline=None, max_examples=50, derandomize=True, print_blob=True
-)
+hypothesis.settings.register_profile("ci", deadline=None, max_examples=50, derandomize=True, print_blob=True)
 hypothesis.settings.load_profile("ci" if os.environ.get("CI") == "true" else "dev")
 
 
