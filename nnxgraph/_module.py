@@ -6,8 +6,12 @@ import inspect
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
+import jax
+import jax.numpy as jnp
+
 from ._filters import Filter, filters_to_predicates
 from ._pytree import Pytree
+from ._recorder import OUTPUT, Slot, open_recorders, recorders_of, unwrapped
 from ._typing import MISSING, Key, Missing, Path
 from ._variable import Perturbation, Variable
 from .errors import NameTakenError, UnknownAttributesError
@@ -109,30 +113,51 @@ class Module(Pytree):
         init_fn: Callable[[], Any] = lambda: (),
         capture_noop: bool | None = None,
     ) -> bool:
-        """Record an intermediate value in an attribute; `nnx.pop` collects what was recorded.
+        """Record an intermediate value.
+
+        Under `nnx.capture` the value goes to the capture and leaves nothing in the module. Otherwise it
+        goes to an attribute, which grows with each call: a jitted function whose module grows is traced
+        anew, so take the values out with `nnx.pop` in the same function, or use `nnx.capture`.
 
         Args:
             variable_type: The kind of the Variable that records, such as `nnx.Intermediate`.
-            name: The name of the attribute.
-            value: The value.
+            name: The name of the attribute, or of the entry in what `nnx.capture` returns.
+            value: The value, an array or a pytree; Variables in it are replaced by their values.
             reduce_fn: `(old, value) -> new`; by default appends to a tuple.
             init_fn: The value before the first; by default an empty tuple.
-            capture_noop: Accepted for compatibility.
+            capture_noop: True to record nothing where no capture runs. None means False.
 
         Returns:
-            True: the value was recorded.
+            Whether the value was recorded.
 
         Raises:
             NameTakenError: If the attribute exists and is no Variable of that kind.
+            CaptureTraceError: If a capture runs, and the value could not reach it from here.
+
+        Example:
+            >>> class Net(nnx.Module):
+            ...     def __call__(self, x):
+            ...         self.sow(nnx.Intermediate, 'h', 2 * x)
+            ...         return x
+            >>> y, state = nnx.capture(Net(), nnx.Intermediate)(jnp.ones(()))
+            >>> [h.item() for h in state['h'].get_value()]
+            [2.0]
         """
+        where = f"{type(self).__name__}.sow"
         found = _attributes(self).get(name)
-        if found is None:
-            setattr(self, name, variable_type(reduce_fn(init_fn(), value)))
-        elif type(found) is variable_type:
-            found.set_value(reduce_fn(found.get_value(), value))
+        taken = getattr(type(self), name, None) if found is None else found
+        if type(found) is not variable_type and (found is not None or callable(taken)):
+            raise NameTakenError(where, name, type(taken).__name__, variable_type.__name__)
+        value = unwrapped(value)
+        takers = [(r, p) for r, p in recorders_of(self) if r.wants(variable_type)]
+        if takers:
+            slot = Slot((*takers[0][1], name), variable_type)
+            takers[0][0].record(where, slot, lambda old: reduce_fn(old, value), init_fn)
+        elif recorders_of(self) or not _sows_here(where, variable_type, capture_noop):
+            return False
         else:
-            where = f"{type(self).__name__}.sow"
-            raise NameTakenError(where, name, type(found).__name__, variable_type.__name__)
+            old = init_fn() if found is None else found.get_value()
+            _keep(self, name, variable_type, reduce_fn(old, value))
         return True
 
     def perturb(
@@ -142,20 +167,85 @@ class Module(Pytree):
         variable_type: type[Variable[Any]] = Perturbation,
         capture_noop: bool | None = None,
     ) -> Any:
-        """Add the Variable `name` to a value, if the module has it, to take gradients at this place.
+        """Add a perturbation to a value, to take gradients at this place.
+
+        Under `nnx.capture` for this kind the perturbation is recorded; it is the one in `init`, or zero.
+        Otherwise it is the Variable that the module has under this name, if it has one. No state is made.
 
         Args:
-            name: The name of the attribute that holds the perturbation.
-            value: The value, of any shape.
+            name: The name of the perturbation.
+            value: The value, an array or a pytree of arrays.
             variable_type: The kind of the Variable.
-            capture_noop: Accepted for compatibility.
+            capture_noop: True to return the value as it is where no capture runs. None means False.
 
         Returns:
-            `value` plus the perturbation; `value` itself if the module has none. No state is made: set
-            `module.name = nnx.Perturbation(jnp.zeros(shape))` first.
+            `value` plus the perturbation; `value` itself if there is none.
+
+        Raises:
+            CaptureTraceError: If a capture runs, and does not know this module from here.
+
+        Example:
+            >>> class Net(nnx.Module):
+            ...     def __call__(self, x):
+            ...         return 3 * self.perturb('h', x)
+            >>> net = Net()
+            >>> y, zeros = nnx.capture(net, nnx.Perturbation)(jnp.ones(()))
+            >>> grads = jax.grad(lambda p: nnx.capture(net, init=p)(jnp.ones(()))[0])(zeros)
+            >>> grads['h'][...].item()
+            3.0
         """
+        where = f"{type(self).__name__}.perturb"
         found = _attributes(self).get(name)
-        return value + found.get_value() if isinstance(found, variable_type) else value
+        known = recorders_of(self)
+        if not known:
+            for recorder in open_recorders():
+                if variable_type in recorder.kinds or recorder.begins_with_values:
+                    recorder.check_place(where, copies_return=False)
+            if capture_noop:
+                return value
+        own = found if isinstance(found, variable_type) else None
+        given = next((v for r, p in known if (v := r.initial((*p, name))) is not None), own)
+        added = None if given is None else given.get_value()
+        takers = [(r, p) for r, p in known if r.wants(variable_type)]
+        if takers:
+            added = jax.tree.map(jnp.zeros_like, value) if added is None else added
+            slot = Slot((*takers[0][1], name), variable_type)
+            takers[0][0].record(where, slot, lambda _: added, lambda: None)
+        return value if added is None else jax.tree.map(jnp.add, value, added)
+
+
+def _sows_here(where: str, kind: type[Variable[Any]], capture_noop: bool | None) -> bool:
+    """Whether a module that no capture knows sows into its attributes: what a capture wants comes back."""
+    wanting = [recorder for recorder in open_recorders() if recorder.wants(kind)]
+    for recorder in wanting:
+        recorder.check_place(where, copies_return=True)
+    return bool(wanting) or not capture_noop
+
+
+def _keep(module: Module, name: str, kind: type[Variable[Any]], value: Any) -> None:
+    """Put a sown value into an attribute."""
+    found = _attributes(module).get(name)
+    if found is None:
+        setattr(module, name, kind(value))
+    else:
+        found.set_value(value)
+
+
+def record_output(module: Module, output: Any) -> None:
+    """Record what a call of a module returned, for the innermost capture that asks for it."""
+    where = f"{type(module).__name__}.{OUTPUT}"
+    wanting = [recorder for recorder in open_recorders() if recorder.outputs is not None]
+    for recorder in wanting:
+        path = recorder.path_of(module)
+        if path is not None:
+            slot = Slot((*path, OUTPUT), recorder.outputs)
+            recorder.record(where, slot, lambda old: (*old, unwrapped(output)), lambda: ())
+            return
+    if wanting:
+        wanting[0].check_place(where, copies_return=True)
+        found = _attributes(module).get(OUTPUT)
+        old = () if found is None else found.get_value()
+        _keep(module, OUTPUT, wanting[0].outputs, (*old, unwrapped(output)))
 
 
 def _attributes(module: Module) -> Mapping[Any, Any]:

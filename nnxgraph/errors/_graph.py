@@ -286,3 +286,46 @@ class PathError(NnxError, ValueError):
             f"traversals.{where}: found {found}. Expected {expected}. Write for example "
             f"`flatten_mapping({{'a': {{'b': x}}}})`, which is `{{('a', 'b'): x}}`."
         )
+
+
+class CaptureTraceError(NnxError, ValueError):
+    """Under `capture`, a value is recorded where it could not be handed back."""
+
+    def __init__(self, where: str, transform: str):
+        super().__init__(where, transform)
+
+    def text(self) -> str:
+        where, transform = self.args
+        return (
+            f"{where}: nnx.capture stands around {transform}, which would not hand back what is recorded "
+            f"here. Expected the capture inside of the transform, with its State among the results. Write "
+            f"`lambda model, x: nnx.capture(model, nnx.Intermediate)(x)` as the function that is transformed."
+        )
+
+
+class NoModuleError(NnxError, TypeError):
+    """A function over a module finds none."""
+
+    def __init__(self, where: str, function: str):
+        super().__init__(where, function)
+
+    def text(self) -> str:
+        where, function = self.args
+        return (
+            f"{where}: found no module in {function} and its arguments. Expected a module, a method of one, "
+            f"or a function that is called with one. Write nnx.{where}(model, nnx.Intermediate)(x)."
+        )
+
+
+class NotAKindError(NnxError, TypeError):
+    """Something else stands where a kind of Variable is expected."""
+
+    def __init__(self, where: str, found: str):
+        super().__init__(where, found)
+
+    def text(self) -> str:
+        where, found = self.args
+        return (
+            f"{where}: found {found}. Expected a kind of Variable. Write for example nnx.{where}(model, "
+            f"nnx.Intermediate)."
+        )
