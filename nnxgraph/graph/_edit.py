@@ -236,6 +236,8 @@ def set_metadata(node: Node, /, *, only: Filter = Variable, **metadata: Any) -> 
         (False, False)
     """
     predicate = filters_to_predicates((only,))[0]
-    for path, x in leaf_objects(*open_graph("set_metadata", node, None)):
-        if isinstance(x, Variable) and predicate(path, x):
-            x.set_metadata(**metadata)
+    items = leaf_objects(*open_graph("set_metadata", node, None))
+    chosen = [x for path, x in items if isinstance(x, Variable) and predicate(path, x)]
+    check_changes(chosen, tuple)
+    for x in chosen:
+        x.set_metadata(**metadata)
