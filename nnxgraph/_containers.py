@@ -95,7 +95,7 @@ class List(Module, MutableSequence[T]):
     def sort(self, *, key: Callable[[T], Any] | None = None, reverse: bool = False) -> None:
         """Sort the elements in place, as `list.sort` does."""
         check_entry(self, slice(None))
-        self._items.sort(key=key, reverse=reverse)
+        self[:] = sorted(self._items, key=key, reverse=reverse)  # type: ignore[type-var, arg-type]  # as list.sort
 
     def __add__(self, other: Iterable[T]) -> List[T]:
         return List([*self, *other])
@@ -196,7 +196,8 @@ class Dict(Module, MutableMapping[Any, T]):
         )
 
     def __reversed__(self) -> Iterator[Any]:
-        return reversed(self._items)
+        keys: Iterator[Any] = reversed(self._items)
+        return keys
 
     @classmethod
     def fromkeys(cls, keys: Iterable[Any], value: Any = None, /) -> Self:
@@ -207,10 +208,10 @@ class Dict(Module, MutableMapping[Any, T]):
         """A new Dict with the same entries."""
         return Dict(self._items)
 
-    def __or__(self, other: Mapping[Any, Any]) -> Dict[Any]:
+    def __or__(self, other: Any) -> Dict[Any]:
         return Dict({**self, **other}) if isinstance(other, Mapping) else NotImplemented
 
-    def __ror__(self, other: Mapping[Any, Any]) -> Dict[Any]:
+    def __ror__(self, other: Any) -> Dict[Any]:
         return Dict({**other, **self}) if isinstance(other, Mapping) else NotImplemented
 
     def __ior__(self, other: Any) -> Self:

@@ -231,21 +231,22 @@ def _keep(module: Module, name: str, kind: type[Variable[Any]], value: Any) -> N
         found.set_value(value)
 
 
-def record_output(module: Module, output: Any) -> None:
+def record_output(module: Any, output: Any) -> None:
     """Record what a call of a module returned, for the innermost capture that asks for it."""
     where = f"{type(module).__name__}.{OUTPUT}"
-    wanting = [recorder for recorder in open_recorders() if recorder.outputs is not None]
-    for recorder in wanting:
+    wanting = [(recorder, kind) for recorder in open_recorders() if (kind := recorder.outputs) is not None]
+    for recorder, kind in wanting:
         path = recorder.path_of(module)
         if path is not None:
-            slot = Slot((*path, OUTPUT), recorder.outputs)
+            slot = Slot((*path, OUTPUT), kind)
             recorder.record(where, slot, lambda old: (*old, unwrapped(output)), lambda: ())
             return
     if wanting:
-        wanting[0].check_place(where, copies_return=True)
+        recorder, kind = wanting[0]
+        recorder.check_place(where, copies_return=True)
         found = _attributes(module).get(OUTPUT)
         old = () if found is None else found.get_value()
-        _keep(module, OUTPUT, wanting[0].outputs, (*old, unwrapped(output)))
+        _keep(module, OUTPUT, kind, (*old, unwrapped(output)))
 
 
 def _attributes(module: Module) -> Mapping[Any, Any]:

@@ -138,7 +138,7 @@ class Recorder:
         try:
             self._store.set_raw_value(records.having(slot, reduce(old)))
         except TraceWriteError as error:
-            raise CaptureTraceError(where, error.args[1]) from error
+            raise CaptureTraceError(where, _jax.transform_name(_jax.current_trace())) from error
 
     def _check_room(self, where: str) -> None:
         """Refuse to record where each lane, iteration or branch would have values of its own."""
@@ -205,7 +205,7 @@ class _Thread(threading.local):
 _thread = _Thread()
 
 # Part of the key of JAX's caches: what was traced under other recorders, or none, is not used again.
-_context: Any = jax.make_user_context(None)
+_context: Any = jax.make_user_context(None)  # type: ignore[no-untyped-call]  # JAX leaves it untyped
 
 
 def open_recorders() -> tuple[Recorder, ...]:

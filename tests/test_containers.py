@@ -55,6 +55,9 @@ LIST_EDITS = {
     "del": lambda x: x.__delitem__(0),
     "del slice": lambda x: x.__delitem__(slice(1, None)),
     "iadd": lambda x: x.__iadd__([9]),
+    "imul": lambda x: x.__imul__(2),
+    "set every other": lambda x: x.__setitem__(slice(None, None, 2), [7, 8]),
+    "sort backwards": lambda x: x.sort(reverse=True),
 }
 
 
@@ -173,6 +176,8 @@ DICT_EDITS = {
     "update": lambda d: d.update({"a": 5, 7: 8}, c=1),
     "setdefault": lambda d: (d.setdefault("a", 9), d.setdefault("c", 9)),
     "clear": lambda d: d.clear(),
+    "ior": lambda d: d.__ior__({"a": 5, 3: 4}),
+    "ior of pairs": lambda d: d.__ior__([("c", 1)]),
 }
 
 
@@ -198,6 +203,50 @@ def test_dict_is_read_as_a_dict(make):
     assert d.get("z", 3) == 3
     with pytest.raises(KeyError):
         d["z"]
+
+
+def test_list_stays_itself_when_it_is_changed_in_place():
+    items = same = nnx.List([1])
+    items *= 2
+    items += [3]
+    assert items is same
+    with pytest.raises(TypeError):
+        nnx.List([1, "a"]).sort()
+
+
+DICT_READS = {
+    "or": lambda d: dict(d | {"b": 3, 7: 8}),
+    "ror": lambda d: dict({"b": 3, 7: 8} | d),
+    "reversed": lambda d: list(reversed(d)),
+    "copy": lambda d: dict(d.copy()),
+    "fromkeys": lambda d: dict(type(d).fromkeys(["x", 1], 0)),
+    "in": lambda d: ("a" in d, 1 in d, 5 in d),
+    "keys": lambda d: (list(d.keys()), list(d.values()), list(d.items())),
+    "get": lambda d: (d.get(1), d.get(9), d.get(9, 8)),
+    "bool": lambda d: (bool(d), len(d)),
+    "unpack": lambda d: {**d},
+}
+
+
+@pytest.mark.parametrize("name", DICT_READS)
+def test_dict_with_keys_of_several_types_is_read_as_a_dict(name):
+    assert DICT_READS[name](nnx.Dict({"b": 1, 1: 2, "a": 3})) == DICT_READS[name]({"b": 1, 1: 2, "a": 3})
+
+
+def test_dict_joins_only_mappings():
+    with pytest.raises(TypeError):
+        nnx.Dict() | 3
+
+
+def test_dict_entries_may_have_the_names_of_methods():
+    d = nnx.Dict()
+    d["items"], d.update = param(), 1
+    assert (d["update"], list(d)) == (1, ["items", "update"])
+    assert callable(d.update)
+    assert list(nnx.clone(d)) == ["items", "update"]
+    del d.update
+    with pytest.raises(EntryNotFoundError):
+        del d.update
 
 
 def test_string_keys_are_attributes():
