@@ -21,6 +21,7 @@ from ._typing import Path
 _KEY_DTYPE = jax.dtypes.prng_key
 SMALL_ARRAY = 8  # elements that are shown by value
 LONGEST_TEXT = 96  # characters of one value
+_REFS: tuple[type, ...] = (jax.Ref,) if hasattr(jax, "Ref") else ()
 _UNITS = ("KB", "MB", "GB", "TB")
 _ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")
 
@@ -65,7 +66,7 @@ def cut(text: str, longest: int = LONGEST_TEXT) -> str:
 
 def is_sized_array(x: Any) -> bool:
     """Whether a value is an array, with values or without."""
-    return isinstance(x, (jax.Array, np.ndarray, np.generic, jax.ShapeDtypeStruct))
+    return isinstance(x, (jax.Array, np.ndarray, np.generic, jax.ShapeDtypeStruct, *_REFS))
 
 
 def array_size(x: Any) -> tuple[int, int]:
@@ -93,6 +94,8 @@ def size_text(count: int, size: int) -> str:
 def array_text(x: Any) -> str:
     """An array: by value if it is small and at hand, else by dtype and shape."""
     kind = short(x)
+    if isinstance(x, _REFS):
+        return f"Ref({kind})"
     if isinstance(x, jax.ShapeDtypeStruct):
         return f"{kind} abstract"
     if isinstance(x, jax.core.Tracer):
@@ -163,8 +166,6 @@ def _value_text(x: Any) -> str:
         return str(x)
     if callable(x) and isinstance(name := getattr(x, "__qualname__", None), str):
         return name
-    if hasattr(x, "shape") and hasattr(x, "dtype"):  # such as a jax.Ref, whose contents cost a wait
-        return f"{type(x).__name__} {short(x)}"
     if repr_of(type(x)) is repr_of(object):
         return f"<{type(x).__name__}>"
     return _ADDRESS.sub("", repr(x))

@@ -204,6 +204,11 @@ def test_fields_of_a_dataclass_are_marked(way):
         layer.name = np.ones(2)
 
 
+def test_text_of_a_dataclass_leaves_out_what_its_fields_say():
+    text = "Layer( # arrays: 9 (36 B)\n  kernel=float32[9],\n  step=0,  # data\n  name='layer',  # static\n"
+    assert repr(Layer(jnp.ones(9))) == text + "  plain=3\n)"
+
+
 def test_array_in_a_static_field_is_refused_when_the_object_is_made():
     with pytest.raises(StaticArrayError, match=r"Layer\.sizes: found float64\[3\]"):
         Layer(jnp.ones(2), sizes=np.ones(3))

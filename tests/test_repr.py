@@ -264,6 +264,7 @@ def test_text_of_an_optimizer():
     lines = repr(optimizer).splitlines()
     assert lines[0] == "Optimizer( # OptState: 1 (4 B), OptVariable: 16 (64 B), Total: 17 (68 B)"
     assert "        'w': OptVariable(float32[4,4])  # 16 (64 B)" in lines
+    assert lines[2].startswith("  tx=GradientTransformationExtraArgs(init=chain.<locals>.init_fn, ")
 
 
 # Bounds.
@@ -320,6 +321,7 @@ def test_many_kinds_are_cut():
         (zeros(3, 3), "float32[3,3]"),
         (jax.ShapeDtypeStruct((2,), jnp.int32), "int32[2] abstract"),
         (jax.random.key(0), "key<fry>[]"),
+        (jax.new_ref(jnp.zeros(2, jnp.float32)), "Ref(float32[2])"),
         (object(), "<object>"),
         (threading.Lock(), "<unlocked _thread.lock object>"),
         (Broken(), "<ValueError in repr>"),

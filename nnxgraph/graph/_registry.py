@@ -91,7 +91,9 @@ def _open_node(x: Any) -> Opened:
     """How an object is shown: its attributes, with their marks beside them."""
     ways = node_type(type(x))
     marks = {k: mark for k, mark in ways.marks(x).items() if mark in ("data", "static")}
-    shown = object_opened(type(x), list(ways.attributes(x).items()), id(x), marks)
+    fields = getattr(type(x), "__dataclass_fields__", {})
+    pairs = [(k, v) for k, v in ways.attributes(x).items() if k not in fields or fields[k].repr]
+    shown = object_opened(type(x), pairs, id(x), marks)
     shown.text = has_own_repr(type(x))
     return shown
 

@@ -22,6 +22,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
+from .._printing import Opened, opened
 from .._repr import short
 from .._spec import VariableSpec
 from .._state import State, from_flat_state, to_flat_state
@@ -124,6 +125,14 @@ class Transformation:
         return (Transformation, (self.given,))
 
 
+def _open(transformation: Transformation) -> Opened | None:
+    """How a Transformation is shown: as what the user gave."""
+    return opened.dispatch(type(transformation.given))(transformation.given)
+
+
+opened.register(Transformation, _open)
+
+
 def _transformation_from(pickled: bytes) -> Transformation:
     """The Transformation around what cloudpickle wrote."""
     return Transformation(pickle.loads(pickled))
@@ -174,7 +183,7 @@ class Layout:
         return self._hash
 
     def __repr__(self) -> str:
-        return f"Layout({len(self.params)} parameters)"
+        return f"Layout({len(self.params)} parameter{'s' * (len(self.params) != 1)})"
 
     def __reduce__(self) -> tuple[Any, ...]:
         return (Layout, (self.params, self.opt_state))
