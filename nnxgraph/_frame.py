@@ -171,7 +171,7 @@ def birth_of(x: Any) -> Birthplace:
     cls = type(x)
     if hasattr(cls, "_born_in"):
         return x._born_in  # type: ignore[no-any-return]  # a slot of Pytree
-    return x._frame if hasattr(cls, "_frame") else birthplace()  # type: ignore[no-any-return]  # of Variable
+    return x._frame if hasattr(cls, "_frame") else birthplace()
 
 
 def check_changes(objects: Iterable[Any], values: Callable[[], Iterable[Any]]) -> None:

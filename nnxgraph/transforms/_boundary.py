@@ -31,7 +31,7 @@ from .._variable import Variable
 from ..errors import CaptureError, InputReturnedError
 from ..graph._edit import raw_owners, replace_raw_leaves
 from ..graph._graphdef import Desc, GraphDef, count_leaves, leaf_starts, record_leaves
-from ..graph._registry import kind_of
+from ..graph._registry import kind_of, node_type
 from ..graph._traverse import duplicate_paths
 from ..graph._walk import Build, Walk, change_object
 from ._axes import NamedAxis
@@ -135,6 +135,18 @@ def _relative_record(record: Desc) -> Desc:
     if record[0] == "variable":
         return record
     return (*record[:3], tuple(map(_relative, record[3])), record[4])
+
+
+def _without_change(x: Any, before: Desc, after: Desc, attributes: dict[Any, Any]) -> dict[Any, Any]:
+    """The new attributes of an object, with those that hold no leaf and did not change as they stand there.
+
+    So a list that stands under two attributes keeps what was appended to it through one of them.
+    """
+    old = _relative_record(before)
+    known = dict(zip(old[2], old[3], strict=True)) if type(x) is after[1] else {}
+    now = node_type(type(x)).attributes(x)
+    same = [n for n, d in zip(after[2], after[3], strict=True) if known.get(n) == d and not count_leaves(d)]
+    return attributes | {name: now[name] for name in same if name in now}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -388,7 +400,10 @@ class Boundary:
         for variable, value in late:
             variable.set_raw_value(value)
         for i, record, attributes in edits:
-            change_object(crossing.objects[i], record, attributes)
+            x = crossing.objects[i]
+            if record[0] == "object":
+                attributes = _without_change(x, graphdef.records[i], record, attributes)
+            change_object(x, record, attributes)
         if raw:
             replace_raw_leaves(graphdef, crossing.leaves, crossing.objects, raw)
 

@@ -2,6 +2,7 @@
 
 import jax
 import jax.numpy as jnp
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -114,3 +115,22 @@ def test_edits_leave_what_they_leave_in_python(program, name, times):
     assert all(jax.tree.leaves(jax.tree.map(jnp.allclose, state, plain_state)))
     assert all(now is then for now, (then, _, _) in zip(ours, held, strict=True))
     assert {id(n.v) for n in ours} == {id(v) for _, v, _ in held}
+
+
+@pytest.mark.parametrize(
+    "lift", [nnx.jit, nnx.remat, lambda f: nnx.vmap(f, in_axes=(None, None), axis_size=2, out_axes=None)]
+)
+def test_a_list_under_two_attributes_keeps_what_is_appended_through_one(lift):
+    first = nnx.Param(f32(1.0))
+    shared = [first]
+    model = Empty(a=shared, b=shared, table={"list": shared}, calls=0)
+
+    def grow(m, x):
+        m.a.append(nnx.Param(x))
+        m.calls = 1
+
+    lift(grow)(model, f32(2.0))
+    assert model.a is model.b is model.table["list"] is shared
+    assert len(shared) == 2
+    assert shared[0] is first
+    assert model.calls == 1
