@@ -95,7 +95,7 @@ class List(Module, MutableSequence[T]):
     def sort(self, *, key: Callable[[T], Any] | None = None, reverse: bool = False) -> None:
         """Sort the elements in place, as `list.sort` does."""
         check_entry(self, slice(None))
-        self[:] = sorted(self._items, key=key, reverse=reverse)  # type: ignore[type-var, arg-type]  # as list.sort
+        self[:] = sorted(self._items, key=key, reverse=reverse)
 
     def __add__(self, other: Iterable[T]) -> List[T]:
         return List([*self, *other])

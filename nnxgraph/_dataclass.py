@@ -12,6 +12,7 @@ import numpy as np
 
 from ._pytree import FieldMarks, data, static, unmarked
 from ._repr import short
+from ._trees import same_structure
 from ._typing import MISSING
 from ._values import is_array, is_key
 from .errors import NnxError, SlotsError
@@ -77,7 +78,7 @@ def dataclass(
         "match_args": match_args, "kw_only": kw_only, "weakref_slot": weakref_slot,
     }  # fmt: skip
 
-    def decorate(cls: type[T]) -> type[T]:
+    def decorate(cls: type[T]) -> Any:
         if slots:
             raise SlotsError(cls.__name__, tuple(vars(cls).get("__annotations__", ())))
         return _made(cls, options)
@@ -90,7 +91,7 @@ def _made(cls: Any, options: dict[str, bool]) -> Any:
     hash_before = vars(cls).get("__hash__")
     if options["eq"] and "__eq__" not in vars(cls):
         cls.__eq__ = _equal  # dataclasses leaves it alone
-    made: Any = dataclasses.dataclass(repr=False, **options)(cls)  # type: ignore[call-overload]  # bools
+    made: Any = dataclasses.dataclass(repr=False, **options)(cls)
     hash_after = vars(made).get("__hash__")
     if hash_after is not None and hash_after is not hash_before:
         made.__hash__ = _hash
@@ -120,7 +121,7 @@ def _parts(x: Any) -> tuple[GraphDef, list[Any]]:
     return GraphDef(root, tuple(walk.records)), walk.all_leaves()
 
 
-def _equal(self: Any, other: object) -> bool:
+def _equal(self: Any, other: object) -> Any:
     """Whether two objects of one class have equal fields."""
     if self is other:
         return True
@@ -143,8 +144,7 @@ def _same_value(a: Any, b: Any) -> bool:
     if a is b:
         return True
     try:
-        left, right = jax.tree.flatten(a), jax.tree.flatten(b)
-        return bool(left[1] == right[1]) and all(map(_same_leaf, left[0], right[0]))
+        return same_structure(a, b) and all(map(_same_leaf, jax.tree.leaves(a), jax.tree.leaves(b)))
     except Exception:  # values of tracers and of deleted arrays cannot be read, and users write __eq__
         return False
 

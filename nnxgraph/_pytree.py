@@ -8,6 +8,7 @@ a slot, so that `vars(obj)` holds the user's attributes and nothing else.
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
@@ -131,6 +132,21 @@ def has_data(value: Any, /) -> bool:
     return bool(leaves or walk.objects)
 
 
+class FieldMarks:
+    """Finds the marks that the fields of a dataclass give when first asked: its decorator comes last."""
+
+    def __get__(self, instance: object, owner: Any) -> Mapping[str, str]:
+        fields = getattr(owner, "__dataclass_fields__", {})
+        marks = {name: f.metadata["nnx_mark"] for name, f in fields.items() if "nnx_mark" in f.metadata}
+        owner._class_marks = marks
+        return marks
+
+
+def _without(attributes: Mapping[Any, Any], cached: frozenset[str]) -> dict[Any, Any]:
+    """The attributes but for those that a `cached_property` made: a copy computes its own."""
+    return {k: v for k, v in attributes.items() if k not in cached} if cached else dict(attributes)
+
+
 class Pytree:
     """Base of objects with attributes, identity and shared references.
 
@@ -156,11 +172,20 @@ class Pytree:
     _born_in: Birthplace
     _marks: dict[str, str]
     _class_marks: ClassVar[Mapping[str, str]] = {}
+    _cached: ClassVar[frozenset[str]] = frozenset()  # attributes that a cached_property made: no state
 
     def __init_subclass__(cls, *, pytree: bool = True, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
+        cls._class_marks = FieldMarks()  # type: ignore[assignment]  # gives way to the marks
         if pytree:
             register_jax(cls)
+        cached = frozenset(k for k, v in vars(cls).items() if isinstance(v, functools.cached_property))
+        if cached:
+            cls._cached = cls._cached | cached
+            ways = node_type(cls)
+            register_node_type(
+                cls, dataclasses.replace(ways, attributes=lambda x: _without(ways.attributes(x), cached))
+            )
 
     def __new__(cls, *args: Any, **kwargs: Any) -> Any:
         self = object.__new__(cls)
@@ -181,7 +206,7 @@ class Pytree:
         object.__delattr__(self, name)
 
     def __getstate__(self) -> Any:
-        return (packed(vars(self)), self._marks)
+        return (packed(_without(vars(self), self._cached)), self._marks)
 
     def __setstate__(self, state: Any) -> None:
         attributes, marks = state

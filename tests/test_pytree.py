@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 import nnxgraph as nnx
-from nnxgraph.errors import MarkArgumentsError, MisplacedMarkError, SlotsError, StaticArrayError
+from nnxgraph.errors import MarkArgumentsError, MisplacedMarkError, StaticArrayError
 
 T = TypeVar("T")
 
@@ -177,75 +177,7 @@ def test_marker_takes_a_value_or_the_arguments_of_a_field():
     assert nnx.static(default=1).default == 1
 
 
-# Dataclasses.
-
-
-@nnx.dataclass
-class Layer(nnx.Pytree):
-    kernel: jax.Array
-    step: int = nnx.data(default=0)
-    name: str = nnx.static(default="layer")
-    sizes: list[int] = nnx.static(default_factory=list, repr=False)
-    plain: int = 3
-
-
-@nnx.dataclass
-class Wide(Layer):
-    width: int = nnx.data(kw_only=True, default=7)
-
-
-@each
-def test_fields_of_a_dataclass_are_marked(way):
-    layer = ROUND_TRIPS[way](Layer(jnp.ones(2)))
-    assert nnx.to_flat_state(nnx.state(layer)).paths == (("kernel",), ("step",))
-    layer.step = 4
-    assert nnx.state(layer).step == 4
-    with pytest.raises(StaticArrayError, match=r"Layer\.name"):
-        layer.name = np.ones(2)
-
-
-def test_text_of_a_dataclass_leaves_out_what_its_fields_say():
-    text = "Layer( # arrays: 9 (36 B)\n  kernel=float32[9],\n  step=0,  # data\n  name='layer',  # static\n"
-    assert repr(Layer(jnp.ones(9))) == text + "  plain=3\n)"
-
-
-def test_array_in_a_static_field_is_refused_when_the_object_is_made():
-    with pytest.raises(StaticArrayError, match=r"Layer\.sizes: found float64\[3\]"):
-        Layer(jnp.ones(2), sizes=np.ones(3))
-
-
-def test_fields_are_inherited_with_their_marks():
-    wide = Wide(jnp.ones(2))
-    assert set(nnx.state(wide)) == {"kernel", "step", "width"}
-    assert wide.sizes is not Wide(jnp.ones(2)).sizes
-
-
-def test_frozen_dataclass_crosses():
-    @nnx.dataclass(frozen=True)
-    class Frozen(nnx.Pytree):
-        x: jax.Array
-        n: int = nnx.data(default=1)
-
-    twin = nnx.clone(identity(Frozen(jnp.ones(2))))
-    assert int(twin.n) == 1
-    with pytest.raises(dataclasses.FrozenInstanceError):
-        twin.x = 1
-
-
-def test_objects_are_equal_by_identity():
-    layer = Layer(jnp.ones(2))
-    assert layer == layer  # what is tested
-    assert layer != Layer(layer.kernel)
-    assert len({layer, Layer(layer.kernel)}) == 2
-
-
-def test_slots_are_refused():
-    @nnx.dataclass(slots=True)
-    class Slotted(nnx.Module):
-        x: Any
-
-    with pytest.raises(SlotsError, match=r"Slotted declares __slots__ = \('x',\)"):
-        nnx.split(Slotted(param(1)))
+# Classes.
 
 
 def test_empty_slots_of_mixins_are_fine():
@@ -258,9 +190,6 @@ def test_empty_slots_of_mixins_are_fine():
     net = Net()
     net.w = param(1)
     assert list(nnx.state(net)) == ["w"]
-
-
-# Classes.
 
 
 @pytest.mark.parametrize("bases", [(nnx.Pytree, Generic[T]), (Generic[T], nnx.Pytree)], ids=["last", "first"])
