@@ -65,6 +65,9 @@ from ._variable import Intermediate as Intermediate
 from ._variable import Param as Param
 from ._variable import Perturbation as Perturbation
 from ._variable import Variable as Variable
+from ._views import view as view
+from ._views import view_info as view_info
+from ._views import with_attributes as with_attributes
 from .graph._call import call as call
 from .graph._edit import pop as pop
 from .graph._edit import set_metadata as set_metadata
@@ -308,8 +311,11 @@ __all__ = [
     "Variable",
     "VariableMetadata",
     "variables",
+    "view",
+    "view_info",
     "vmap",
     "while_loop",
+    "with_attributes",
     "with_metadata",
     "WithTag",
     "__version__",

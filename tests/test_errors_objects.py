@@ -61,6 +61,25 @@ TABLE = [
         "Net.sow: attribute 'train' is a function. Expected no such attribute, or one of the kind "
         "Intermediate. Choose another name.",
     ),
+    (
+        errors.UnknownViewArgumentsError,
+        lambda: nnx.view(nnx.Dropout(0.5), determinstic=True),
+        "view: no module below takes 'determinstic' in set_view. Did you mean 'deterministic'? "
+        "Expected parameters that a module has; nnx.view_info(model) lists them. Write "
+        "raise_if_not_found=False to skip those that none has.",
+    ),
+    (
+        errors.UnknownAttributesError,
+        lambda: nnx.with_attributes(nnx.Dropout(0.5), determinstic=True),
+        "with_attributes: no module below has 'determinstic'. Did you mean 'deterministic'? Expected "
+        "attributes that a module has. Write raise_if_not_found=False to skip those that none has.",
+    ),
+    (
+        errors.SlotsError,
+        lambda: nnx.dataclass(slots=True)(type("Made", (nnx.Module,), {"__annotations__": {"x": int}})),
+        "Made declares __slots__ = ('x',). Expected attributes in the instance's __dict__, where the "
+        "graph looks for them. Write the class without __slots__ (a dataclass without slots=True).",
+    ),
 ]
 
 

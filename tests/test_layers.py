@@ -22,7 +22,7 @@ LAYERS = (
     ),
     ("graph",),
     (
-        *("_pytree", "_pytree_jax", "_dataclass", "_foreign", "_recorder", "_module", "_capture"),
+        *("_pytree", "_pytree_jax", "_dataclass", "_foreign", "_recorder", "_module", "_capture", "_views"),
         *("_containers", "_rngs", "_partitioning"),
     ),
     ("transforms",),

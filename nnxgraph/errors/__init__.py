@@ -28,6 +28,7 @@ from ._graph import StateMismatchError as StateMismatchError
 from ._graph import StaticArrayError as StaticArrayError
 from ._graph import UnknownAttributesError as UnknownAttributesError
 from ._graph import UnknownIndexError as UnknownIndexError
+from ._graph import UnknownViewArgumentsError as UnknownViewArgumentsError
 from ._layers import DecodeCacheError as DecodeCacheError
 from ._layers import DtypeNotInexactError as DtypeNotInexactError
 from ._layers import LayerError as LayerError
@@ -135,6 +136,7 @@ __all__ = [
     "TransformationPickleError",
     "UnboundAxisWarning",
     "UnknownAttributesError",
+    "UnknownViewArgumentsError",
     "UnknownIndexError",
     "UnmatchedFilterError",
     "UnsupportedVariableError",

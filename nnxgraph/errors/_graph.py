@@ -329,3 +329,20 @@ class NotAKindError(NnxError, TypeError):
             f"{where}: found {found}. Expected a kind of Variable. Write for example nnx.{where}(model, "
             f"nnx.Intermediate)."
         )
+
+
+class UnknownViewArgumentsError(NnxError, ValueError):
+    """`view` is given arguments that no module takes."""
+
+    def __init__(self, where: str, unknown: tuple[str, ...], known: tuple[str, ...]):
+        super().__init__(where, unknown, known)
+
+    def text(self) -> str:
+        where, unknown, known = self.args
+        hints = "".join(did_you_mean(name, known) for name in unknown)
+        names = ", ".join(map(repr, unknown))
+        return (
+            f"{where}: no module below takes {names} in set_view.{hints} Expected parameters that a module "
+            f"has; nnx.view_info(model) lists them. Write raise_if_not_found=False to skip those that "
+            f"none has."
+        )
