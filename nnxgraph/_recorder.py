@@ -26,7 +26,7 @@ from .graph._registry import is_graph_value
 from .graph._traverse import iter_graph
 
 Kind = type[Variable[Any]]
-_OF_FIXED_FORM = ("vmap", "pmap", "shard_map", "scan", "cond", "switch", "while_loop", "fori_loop")
+_OF_FIXED_FORM = ("jit", "vmap", "pmap", "shard_map", "scan", "cond", "switch", "while_loop", "fori_loop")
 OUTPUT = "__call__"  # the name under which the outputs of modules are recorded
 
 
@@ -141,7 +141,7 @@ class Recorder:
             raise CaptureTraceError(where, _jax.transform_name(_jax.current_trace())) from error
 
     def _check_room(self, where: str) -> None:
-        """Refuse to record where each lane, iteration or branch would have values of its own."""
+        """Refuse to record under a transform that takes no new values of Variables that it only captures."""
         home, frame = self._store._frame, thread.frame
         while frame is not None and frame is not home:
             if frame.name in _OF_FIXED_FORM:

@@ -154,6 +154,7 @@ LOST = {
     "jax.vmap": lambda m, x: jax.vmap(lambda x: m(x))(x[None]),
     "lax.scan": lambda m, x: jax.lax.scan(lambda c, x: (c, m(x)), 0, x[None]),
     "jax.jit in nnx.grad": lambda m, x: nnx.grad(lambda x: jax.jit(lambda x: m(x))(x))(x),
+    "nnx.jit closure": lambda m, x: nnx.jit(lambda x: m(x))(x),
     "nnx.vmap closure": lambda m, x: nnx.vmap(lambda x: m(x))(x[None]),
     "nnx.scan closure": lambda m, x: nnx.scan(lambda x: m(x), in_axes=0, out_axes=0)(x[None]),
     "nnx.cond closure": lambda m, x: nnx.cond(True, lambda x: m(x), lambda x: x, x),
