@@ -20,7 +20,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.tree_util import GetAttrKey
 
-from . import _frame
+from . import _frame, _jax
 from ._operators import Operators
 from ._printing import Opened, has_own_repr, opened, tree_text
 from ._repr import short
@@ -134,7 +134,7 @@ class Variable(Operators, HasSpec, Generic[A]):
             value = self._run_hooks("on_get_value", value)
         if isinstance(index, Missing) or index is Ellipsis:
             return value
-        return value[_plain_index(index)]  # type: ignore[index]  # arrays and dicts
+        return value[_jax.plain_index(index)]  # type: ignore[index]  # arrays and dicts
 
     def set_value(self, value: Any, *, index: Any = MISSING) -> None:
         """Replace the value, or a part of it.
@@ -160,7 +160,7 @@ class Variable(Operators, HasSpec, Generic[A]):
         now = self.get_raw_value()
         if index is Ellipsis:
             return fitted(self, now, part) if is_array(now) else part
-        index = _plain_index(index)
+        index = _jax.plain_index(index)
         if is_array(now):
             part = same_kind(self, now, part)
             try:
@@ -368,15 +368,8 @@ def _open(variable: Variable[Any]) -> Opened:
 opened.register(Variable, _open)
 
 
-def _plain_index(index: Any) -> Any:
-    """An index in which Variables are replaced by their values."""
-    if isinstance(index, tuple):
-        return tuple(map(_plain_index, index))
-    return index.get_value() if isinstance(index, Variable) else index
-
-
 def _register(cls: type[Variable[Any]]) -> None:
-    """Make a kind a JAX pytree: one child, the raw value; the spec is static."""
+    """Make a kind a JAX pytree: one child, the raw value; the spec is static. And an array, to JAX."""
     key = GetAttrKey("value")
     jax.tree_util.register_pytree_with_keys(
         cls,
@@ -384,6 +377,7 @@ def _register(cls: type[Variable[Any]]) -> None:
         lambda spec, children: new_variable(spec, *children),
         lambda v: ((v.get_raw_value(),), v._spec),
     )
+    _jax.register_array_like(cls, cls.get_value)
 
 
 _register(Variable)

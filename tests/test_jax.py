@@ -119,6 +119,41 @@ def test_tracers_are_known():
     jax.jit(lambda x: pytest.fail("an array") if not _jax.is_tracer(x) else x)(jnp.ones(2))
 
 
+class Box:
+    """Something that holds an array, and is no pytree."""
+
+    def __init__(self, value):
+        self.value = value
+
+    def __jax_array__(self):
+        return self.value
+
+
+def test_registered_type_is_an_array_to_all_functions_of_jax():
+    kind = type("Known", (Box,), {})
+    _jax.register_array_like(kind, lambda box: box.value)
+    x, i = kind(jnp.ones((2, 2))), kind(jnp.asarray(1))
+    assert jax.typeof(x).shape == (2, 2)
+    assert jax.lax.sin(x).shape == jax.jit(lambda: jax.lax.sin(x))().shape == (2, 2)
+    assert len(jax.lax.split(x, (1, 1))) == 2
+    assert jnp.arange(3)[i] == jnp.arange(3)[..., i] == jnp.arange(3).at[i].get() == 1
+
+
+@pytest.mark.parametrize("name", ["_core", "_dtypes"])
+def test_types_are_not_registered_without_the_private_names_and_the_error_says_what_to_do(monkeypatch, name):
+    monkeypatch.setattr(_jax, name, None)
+    kind = type("Unknown", (Box,), {})
+    _jax.register_array_like(kind, lambda box: box.value)
+    assert jnp.asarray(kind(jnp.zeros(2))).tolist() == [0.0, 0.0]
+    with pytest.raises((TypeError, ValueError), match="explicitly convert your object"):
+        jax.lax.sin(kind(jnp.zeros(2)))
+
+
+def test_functions_that_are_not_there_are_not_wrapped():
+    _jax._convert_first(None, "asarray", _jax.plain)
+    assert not hasattr(None, "asarray")
+
+
 def test_library_may_be_imported_while_a_function_is_traced():
     code = """
 import jax, jax.numpy as jnp
