@@ -299,11 +299,15 @@ register_node_type(Pytree, NodeType(vars, marks_of, _create, _replace))
 def check_pytree(pytree: Pytree) -> None:
     """Check that the marks of an object fit its attributes, below it too.
 
+    Assignments are checked as they are made; this finds arrays that came into a static list or dict later.
+
     Args:
         pytree: The object.
 
     Raises:
-        StaticArrayError: If an attribute that is marked static holds an array.
+        StaticArrayError: If an attribute that is marked static holds an array, a Variable or an object.
+        MisplacedMarkError: If a mark stands inside a container.
+        CycleError: If a plain container contains itself.
 
     Example:
         >>> nnx.check_pytree(nnx.Linear(2, 3, rngs=nnx.Rngs(0)))
@@ -312,9 +316,10 @@ def check_pytree(pytree: Pytree) -> None:
     walk.root(pytree)
     for x in walk.objects:
         if kind_of(x) is Kind.NODE and isinstance(x, Pytree):
+            attributes = node_type(type(x)).attributes(x)
             for name, mark in marks_of(x).items():
-                if mark == "static" and name in vars(x):
-                    _check_static(x, name, vars(x)[name])
+                if mark == "static" and name in attributes:
+                    _check_static(x, name, attributes[name])
 
 
 Object = Pytree

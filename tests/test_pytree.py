@@ -171,6 +171,16 @@ def test_check_pytree_finds_arrays_that_came_in_later():
         nnx.check_pytree(box)
 
 
+def test_check_pytree_looks_at_entries_and_containers():
+    d = nnx.Dict({"a": nnx.static([1]), 3: nnx.static([])})
+    nnx.check_pytree(Box(items=[d]))
+    d[3].append(param(1))
+    with pytest.raises(StaticArrayError, match=r"Dict\.3"):
+        nnx.check_pytree(Box(items=[d]))
+    with pytest.raises(MisplacedMarkError):
+        nnx.check_pytree(Box(items=[nnx.data(1)]))
+
+
 def test_marker_takes_a_value_or_the_arguments_of_a_field():
     with pytest.raises(MarkArgumentsError):
         nnx.data(1, default=2)
