@@ -13,9 +13,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 import nnxgraph as nnx
 from nnxgraph.errors import SlotsError, StaticArrayError
+from tests.strategies import CONTENTS, RECIPES, build, neighbour, same
 
 T = TypeVar("T")
 
@@ -296,6 +299,15 @@ def test_sharing_is_a_part_of_the_structure():
     w = nnx.Param(jnp.ones(1))
     assert Layer([w, w]) == Layer([w, w])
     assert Layer([w, w]) != Layer([w, nnx.Param(jnp.ones(1))])
+
+
+@given(RECIPES, RECIPES, st.integers(0, 9), CONTENTS)
+def test_objects_are_equal_iff_their_graphs_are_the_same(recipe, other, number, spec):
+    layer = Layer(build(recipe))
+    assert layer == Layer(build(recipe))
+    assert layer == nnx.clone(layer)
+    for changed in (build(other), build(neighbour(recipe, number, spec))):
+        assert (layer == Layer(changed)) is same(layer.kernel, changed)
 
 
 def test_fields_may_stay_out_of_a_comparison():

@@ -5,9 +5,11 @@ import inspect
 import jax
 import jax.numpy as jnp
 import pytest
+from hypothesis import given
 
 import nnxgraph as nnx
 from nnxgraph.errors import SharedVariableError, UnknownAttributesError, UnknownViewArgumentsError
+from tests.strategies import GRAPHS, reachable, same
 
 
 class Block(nnx.Module):
@@ -215,3 +217,13 @@ def test_view_info_takes_filters_and_may_find_nothing():
         assert name in nnx.view_info(model)
     with pytest.raises(SharedVariableError):
         nnx.view_info(model, graph=False)
+
+
+@given(GRAPHS)
+def test_view_is_the_same_graph_of_other_objects_over_the_same_variables(graph):
+    for twin in (nnx.view(graph), nnx.with_attributes(graph)):
+        assert same(graph, twin)
+        there = {id(x) for x in reachable(twin).values() if isinstance(x, nnx.Variable)}
+        here = reachable(graph)
+        assert there == {i for i, x in here.items() if isinstance(x, nnx.Variable)}
+        assert not (here.keys() & reachable(twin).keys()) - there
