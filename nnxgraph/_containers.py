@@ -36,66 +36,66 @@ class List(Module, MutableSequence[T]):
         (2, True)
     """
 
-    __slots__ = ("_items",)
-    _items: list[Any]
+    __slots__ = ("_nnx_items",)
+    _nnx_items: list[Any]
 
     def __new__(cls, *args: Any, **kwargs: Any) -> Any:
         self = super().__new__(cls)
-        object.__setattr__(self, "_items", [])
+        object.__setattr__(self, "_nnx_items", [])
         return self
 
     def __init__(self, it: Iterable[T] | None = None, /):
-        self._items.extend(it if it is not None else ())
+        self._nnx_items.extend(it if it is not None else ())
 
     @overload
     def __getitem__(self, index: int) -> T: ...
     @overload
     def __getitem__(self, index: slice) -> List[T]: ...
     def __getitem__(self, index: Any) -> Any:
-        found = self._items[index]
+        found = self._nnx_items[index]
         return List(found) if isinstance(index, slice) else found
 
     def __setitem__(self, index: Any, value: Any) -> None:
         check_entry(self, index, value)
-        self._items[index] = value
+        self._nnx_items[index] = value
 
     def __delitem__(self, index: Any) -> None:
         check_entry(self, index)
-        del self._items[index]
+        del self._nnx_items[index]
 
     def __len__(self) -> int:
-        return len(self._items)
+        return len(self._nnx_items)
 
     def __iter__(self) -> Iterator[T]:
-        return iter(self._items)
+        return iter(self._nnx_items)
 
     def __contains__(self, value: object) -> bool:
-        return any(_is_item(x, value) for x in self._items)
+        return any(_is_item(x, value) for x in self._nnx_items)
 
     def insert(self, index: int, value: T) -> None:
         """Insert a value before an index."""
         check_entry(self, index, value)
-        self._items.insert(index, value)
+        self._nnx_items.insert(index, value)
 
     def index(self, value: Any, start: int = 0, stop: int | None = None) -> int:
         """The first index of a value; Variables, objects and arrays are looked up by identity."""
         for i in range(*slice(start, stop).indices(len(self))):
-            if _is_item(self._items[i], value):
+            if _is_item(self._nnx_items[i], value):
                 return i
         raise ValueError("List.index: the value is not in the list")
 
     def count(self, value: Any) -> int:
         """How often a value is in the list; Variables, objects and arrays are counted by identity."""
-        return sum(_is_item(x, value) for x in self._items)
+        return sum(_is_item(x, value) for x in self._nnx_items)
 
     def copy(self) -> List[T]:
         """A new list with the same elements."""
-        return List(self._items)
+        return List(self._nnx_items)
 
     def sort(self, *, key: Callable[[T], Any] | None = None, reverse: bool = False) -> None:
         """Sort the elements in place, as `list.sort` does."""
         check_entry(self, slice(None))
-        self[:] = sorted(self._items, key=key, reverse=reverse)
+        self[:] = sorted(self._nnx_items, key=key, reverse=reverse)
 
     def __add__(self, other: Iterable[T]) -> List[T]:
         return List([*self, *other])
@@ -104,19 +104,19 @@ class List(Module, MutableSequence[T]):
         return List([*other, *self])
 
     def __mul__(self, times: int) -> List[T]:
-        return List(self._items * times)
+        return List(self._nnx_items * times)
 
     __rmul__ = __mul__
 
     def __imul__(self, times: int) -> Self:
-        self[:] = self._items * times
+        self[:] = self._nnx_items * times
         return self
 
     def __getstate__(self) -> Any:
-        return (packed(self._items), *super().__getstate__())
+        return (packed(self._nnx_items), *super().__getstate__())
 
     def __setstate__(self, state: Any) -> None:
-        self._items.extend(state[0])
+        self._nnx_items.extend(state[0])
         super().__setstate__(state[1:])
 
 
@@ -143,40 +143,40 @@ class Dict(Module, MutableMapping[Any, T]):
         (True, ['a'])
     """
 
-    __slots__ = ("_items",)
-    _items: dict[Any, Any]
+    __slots__ = ("_nnx_items",)
+    _nnx_items: dict[Any, Any]
 
     def __new__(cls, *args: Any, **kwargs: Any) -> Any:
         self = super().__new__(cls)
-        object.__setattr__(self, "_items", {})
+        object.__setattr__(self, "_nnx_items", {})
         return self
 
     def __init__(self, *args: Any, **kwargs: Any):
         self.update(*args, **kwargs)
 
     def __getitem__(self, key: Any) -> T:
-        return self._items[key]  # type: ignore[no-any-return]  # as annotated by the user
+        return self._nnx_items[key]  # type: ignore[no-any-return]  # as annotated by the user
 
     def __setitem__(self, key: Any, value: T) -> None:
         check_entry(self, key, value)
-        self._items[key] = unmarked(self, key, value)
+        self._nnx_items[key] = unmarked(self, key, value)
 
     def __delitem__(self, key: Any) -> None:
         check_entry(self, key)
-        del self._items[key]
+        del self._nnx_items[key]
 
     def __iter__(self) -> Iterator[Any]:
-        return iter(self._items)
+        return iter(self._nnx_items)
 
     def __len__(self) -> int:
-        return len(self._items)
+        return len(self._nnx_items)
 
     def __getattr__(self, name: str) -> Any:
-        if name == "_items":  # not made yet
+        if name == "_nnx_items":  # not made yet
             raise AttributeError(name)
-        if name not in self._items:
+        if name not in self._nnx_items:
             raise self._not_found(name)
-        return self._items[name]
+        return self._nnx_items[name]
 
     def __setattr__(self, name: str, value: Any) -> None:
         if name in ("__class__", "__orig_class__"):  # typing notes `Dict[int](...)`
@@ -185,18 +185,18 @@ class Dict(Module, MutableMapping[Any, T]):
             self[name] = value
 
     def __delattr__(self, name: str) -> None:
-        if name not in self._items:
+        if name not in self._nnx_items:
             raise self._not_found(name)
         del self[name]
 
     def _not_found(self, name: str) -> EntryNotFoundError:
         """The error of an attribute that no entry has the name of."""
         return EntryNotFoundError(
-            type(self).__name__, name, tuple(k for k in self._items if isinstance(k, str))
+            type(self).__name__, name, tuple(k for k in self._nnx_items if isinstance(k, str))
         )
 
     def __reversed__(self) -> Iterator[Any]:
-        keys: Iterator[Any] = reversed(self._items)
+        keys: Iterator[Any] = reversed(self._nnx_items)
         return keys
 
     @classmethod
@@ -206,7 +206,7 @@ class Dict(Module, MutableMapping[Any, T]):
 
     def copy(self) -> Dict[T]:
         """A new Dict with the same entries."""
-        return Dict(self._items)
+        return Dict(self._nnx_items)
 
     def __or__(self, other: Any) -> Dict[Any]:
         return Dict({**self, **other}) if isinstance(other, Mapping) else NotImplemented
@@ -225,22 +225,22 @@ class Dict(Module, MutableMapping[Any, T]):
         return id(self)
 
     def __getstate__(self) -> Any:
-        return (packed(self._items), *super().__getstate__())
+        return (packed(self._nnx_items), *super().__getstate__())
 
     def __setstate__(self, state: Any) -> None:
-        self._items.update(state[0])
+        self._nnx_items.update(state[0])
         super().__setstate__(state[1:])
 
 
 def _list_attributes(x: List[Any]) -> dict[Any, Any]:
     """The elements by index, then the attributes by name."""
-    return {**dict(enumerate(x._items)), **vars(x)}
+    return {**dict(enumerate(x._nnx_items)), **vars(x)}
 
 
 def _refill_list(x: List[Any], attributes: dict[Any, Any], marks: Mapping[str, str]) -> None:
     """Give a List other elements."""
     own = {k: v for k, v in attributes.items() if isinstance(k, str)}
-    x._items[:] = [v for k, v in attributes.items() if k not in own]
+    x._nnx_items[:] = [v for k, v in attributes.items() if k not in own]
     vars(x).clear()
     vars(x).update(own)
     set_marks(x, marks)
@@ -248,8 +248,8 @@ def _refill_list(x: List[Any], attributes: dict[Any, Any], marks: Mapping[str, s
 
 def _refill_dict(x: Dict[Any], attributes: dict[Any, Any], marks: Mapping[str, str]) -> None:
     """Give a Dict other entries and attributes."""
-    x._items.clear()
-    x._items.update(attributes)
+    x._nnx_items.clear()
+    x._nnx_items.update(attributes)
     set_marks(x, marks)
 
 
@@ -265,7 +265,7 @@ register_node_type(
 register_node_type(
     Dict,
     NodeType(
-        lambda x: x._items, marks_of, lambda cls: Dict.__new__(cls), _refill_dict, _keys_of, ("({", "})")
+        lambda x: x._nnx_items, marks_of, lambda cls: Dict.__new__(cls), _refill_dict, _keys_of, ("({", "})")
     ),
 )
 

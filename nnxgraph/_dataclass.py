@@ -95,7 +95,7 @@ def _made(cls: Any, options: dict[str, bool]) -> Any:
     hash_after = vars(made).get("__hash__")
     if hash_after is not None and hash_after is not hash_before:
         made.__hash__ = _hash
-    made._class_marks = FieldMarks()
+    made._nnx_class_marks = FieldMarks()
     if options["frozen"] and options["init"]:
         made.__init__ = _checking(made.__init__)
     return made

@@ -169,8 +169,8 @@ def check_change(owner: Any, born: Birthplace, what: str, holds_data: Callable[[
 def birth_of(x: Any) -> Birthplace:
     """Where a Variable or object was born; an object of a foreign class is at home everywhere."""
     cls = type(x)
-    if hasattr(cls, "_born_in"):
-        return x._born_in  # type: ignore[no-any-return]  # a slot of Pytree
+    if hasattr(cls, "_nnx_born_in"):
+        return x._nnx_born_in  # type: ignore[no-any-return]  # a slot of Pytree
     return x._frame if hasattr(cls, "_frame") else birthplace()
 
 

@@ -309,11 +309,11 @@ def iter_modules(module: Any, /, *, graph: bool | None = None) -> Iterator[tuple
     return ((path, x) for path, x in iter_graph(module, graph=graph) if isinstance(x, Module))
 
 
-def iter_module_children(module: Any, /, *, graph: bool | None = None) -> Iterator[tuple[Key, Module]]:
+def iter_module_children(node: Any, /, *, graph: bool | None = None) -> Iterator[tuple[Key, Module]]:
     """The modules right below a module: its attributes, and what stands in its plain containers.
 
     Args:
-        module: The module.
+        node: The module.
         graph: False to refuse shared Variables.
 
     Returns:
@@ -328,4 +328,4 @@ def iter_module_children(module: Any, /, *, graph: bool | None = None) -> Iterat
         >>> [key for key, _ in nnx.iter_module_children(Net(nnx.Rngs(0)))]
         [('layers', 0), 'head']
     """
-    return ((key, x) for key, x in iter_children(module, graph=graph) if isinstance(x, Module))
+    return ((key, x) for key, x in iter_children(node, graph=graph) if isinstance(x, Module))

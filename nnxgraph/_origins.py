@@ -116,7 +116,7 @@ class _Search:
         for referrer in itertools.islice(referrers, _HOLDERS):
             if id(referrer) in own:
                 continue
-            if hasattr(type(referrer), "_born_in"):
+            if hasattr(type(referrer), "_nnx_born_in"):
                 names = [name for name, value in vars(referrer).items() if value is x]
                 return referrer, tuple(names[:1])  # no name: its `__dict__`, or the entries of a List or Dict
             key = _key_in(referrer, x)

@@ -138,7 +138,7 @@ class FieldMarks:
     def __get__(self, instance: object, owner: Any) -> Mapping[str, str]:
         fields = getattr(owner, "__dataclass_fields__", {})
         marks = {name: f.metadata["nnx_mark"] for name, f in fields.items() if "nnx_mark" in f.metadata}
-        owner._class_marks = marks
+        owner._nnx_class_marks = marks
         return marks
 
 
@@ -166,17 +166,17 @@ class Pytree:
         "__dict__",
         "__orig_class__",
         "__weakref__",
-        "_born_in",
-        "_marks",
+        "_nnx_born_in",
+        "_nnx_marks",
     )  # typing notes Name[int] of Name[int]()
-    _born_in: Birthplace
-    _marks: dict[str, str]
-    _class_marks: ClassVar[Mapping[str, str]] = {}
+    _nnx_born_in: Birthplace
+    _nnx_marks: dict[str, str]
+    _nnx_class_marks: ClassVar[Mapping[str, str]] = {}
     _cached: ClassVar[frozenset[str]] = frozenset()  # attributes that a cached_property made: no state
 
     def __init_subclass__(cls, *, pytree: bool = True, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
-        cls._class_marks = FieldMarks()  # type: ignore[assignment]  # gives way to the marks
+        cls._nnx_class_marks = FieldMarks()  # type: ignore[assignment]  # gives way to the marks
         if pytree:
             register_jax(cls)
         cached = frozenset(k for k, v in vars(cls).items() if isinstance(v, functools.cached_property))
@@ -189,29 +189,29 @@ class Pytree:
 
     def __new__(cls, *args: Any, **kwargs: Any) -> Any:
         self = object.__new__(cls)
-        object.__setattr__(self, "_marks", {})
-        object.__setattr__(self, "_born_in", born_here(self))
+        object.__setattr__(self, "_nnx_marks", {})
+        object.__setattr__(self, "_nnx_born_in", born_here(self))
         return self
 
     def __setattr__(self, name: str, value: Any) -> None:
-        if not is_home(self._born_in):
+        if not is_home(self._nnx_born_in):
             check_attributes(self, name, value)
-        if type(value) is Mark or self._marks or self._class_marks:
+        if type(value) is Mark or self._nnx_marks or self._nnx_class_marks:
             value = unmarked(self, name, value)
         object.__setattr__(self, name, value)
 
     def __delattr__(self, name: str) -> None:
-        if not is_home(self._born_in):
+        if not is_home(self._nnx_born_in):
             check_attributes(self, name)
         object.__delattr__(self, name)
 
     def __getstate__(self) -> Any:
-        return (packed(_without(vars(self), self._cached)), self._marks)
+        return (packed(_without(vars(self), self._cached)), self._nnx_marks)
 
     def __setstate__(self, state: Any) -> None:
         attributes, marks = state
         vars(self).update(attributes)
-        self._marks.update(marks)
+        self._nnx_marks.update(marks)
 
     def __copy__(self) -> Any:
         ways = node_type(type(self))
@@ -224,14 +224,14 @@ class Pytree:
 
 def check_entry(owner: Pytree, key: Any, value: Any = None) -> None:
     """Refuse to set or delete an entry of a List or Dict, where that could not be handed back."""
-    if not is_home(owner._born_in):
+    if not is_home(owner._nnx_born_in):
         check_attributes(owner, key, value)
 
 
 def check_attributes(owner: Pytree, name: Any, value: Any = None) -> None:
     """Refuse to set or delete an attribute, or an entry, where the change could not be handed back."""
     what = f"attribute {name!r}" if isinstance(name, str) else f"entry {short(name)}"
-    home = owner._born_in
+    home = owner._nnx_born_in
     check_change(owner, home, what, lambda: _ends_here(value, home))
 
 
@@ -250,13 +250,13 @@ def unmarked(owner: Pytree, name: Any, value: Any) -> Any:
         mark, value = value.mark, value.value
         if mark == "static":
             _check_static(owner, name, value)
-        owner._marks[name] = mark
+        owner._nnx_marks[name] = mark
         return value
-    known = owner._marks.get(name, owner._class_marks.get(name))
+    known = owner._nnx_marks.get(name, owner._nnx_class_marks.get(name))
     if known == "static":
         _check_static(owner, name, value)
     elif known == HOLLOW:
-        del owner._marks[name]
+        del owner._nnx_marks[name]
     return value
 
 
@@ -272,7 +272,7 @@ def _check_static(owner: Any, name: str, value: Any) -> None:
 
 def marks_of(x: Pytree) -> Mapping[str, str]:
     """The marks of an object's attributes by name: its own, and those of the class."""
-    return x._marks if not x._class_marks else {**x._class_marks, **x._marks}
+    return x._nnx_marks if not x._nnx_class_marks else {**x._nnx_class_marks, **x._nnx_marks}
 
 
 def _replace(x: Pytree, attributes: dict[Any, Any], marks: Mapping[str, str]) -> None:
@@ -285,7 +285,7 @@ def _replace(x: Pytree, attributes: dict[Any, Any], marks: Mapping[str, str]) ->
 
 def set_marks(x: Pytree, marks: Mapping[str, str]) -> None:
     """Give an object the marks of a record, in which those of the class stand too."""
-    object.__setattr__(x, "_marks", {k: m for k, m in marks.items() if x._class_marks.get(k) != m})
+    object.__setattr__(x, "_nnx_marks", {k: m for k, m in marks.items() if x._nnx_class_marks.get(k) != m})
 
 
 def _create(cls: type) -> Any:

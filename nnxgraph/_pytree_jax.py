@@ -156,13 +156,13 @@ def _unflatten(aux: Any, children: Any) -> Any:
 
 def _mark_hollow(x: Any, names: Sequence[Any], descs: Sequence[Desc]) -> None:
     """Mark the attributes that are leaves by their description although their values do not look so."""
-    if not hasattr(x, "_marks"):
+    if not hasattr(x, "_nnx_marks"):
         return  # an object of a foreign class keeps no marks
     attributes = node_type(type(x)).attributes(x)
     for name, desc in zip(names, descs, strict=True):
         value = attributes[name]
         if desc == LEAF and kind_of(value) in _NOT_DATA and one_level(value) is None:
-            x._marks.setdefault(name, HOLLOW)
+            x._nnx_marks.setdefault(name, HOLLOW)
 
 
 def _flatten_with_keys(x: Any) -> tuple[tuple[tuple[Any, Any], ...], Any]:

@@ -267,7 +267,7 @@ def same(a: Any, b: Any, *, values: bool = True) -> bool:
 
 
 def _marks(x: Any) -> Any:
-    marked = getattr(x, "_marks", {})
+    marked = getattr(x, "_nnx_marks", {})
     return {name: mark for name, mark in marked.items() if name in dict(below(x))}
 
 

@@ -128,8 +128,8 @@ def test_mo11_annotations_are_never_evaluated():
 
 def test_marks_are_cached_by_class():
     Layer(jnp.ones(1))
-    assert vars(Layer)["_class_marks"] == {"step": "data", "name": "static", "sizes": "static"}
-    assert Layer._class_marks is not Wide._class_marks
+    assert vars(Layer)["_nnx_class_marks"] == {"step": "data", "name": "static", "sizes": "static"}
+    assert Layer._nnx_class_marks is not Wide._nnx_class_marks
     assert vars(Layer(jnp.ones(1))).keys() == {"kernel", "step", "name", "sizes", "plain"}
 
 

@@ -83,3 +83,15 @@ def test_object_is_a_static_argument_of_raw_jit_by_identity():
     assert [float(f(m, 3.0)) for m in (a, a, b, a)] == [6.0] * 4
     assert len(traces) == 2
     assert (hash(a) == hash(a), a == a, a == b) == (True, True, False)  # what is tested
+
+
+def test_names_that_look_like_ours_are_free_for_the_user():
+    class Marked(nnx.Module):
+        def __init__(self):
+            self._marks = {"a": 1}
+            self._items = [nnx.Param(jnp.ones(1))]
+            self._frame = "outer"
+
+    twin = nnx.clone(Marked())
+    assert vars(twin).keys() == {"_marks", "_items", "_frame"}
+    assert twin._marks == {"a": 1}
