@@ -25,9 +25,10 @@ import sys
 import types
 import weakref
 from collections.abc import Callable, Hashable, Iterable
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 _SMALL_ARRAY = 64
@@ -270,11 +271,11 @@ class Static:
 
     __slots__ = ("_hash", "key", "mutable", "value")
 
-    def __init__(self, value: Any, key: Hashable = None):
+    def __init__(self, value: Any, key: Hashable = None, hash_of_key: int | None = None):
         self.key = static_key(value) if key is None else key
         self.mutable = is_mutable(value)
         self.value = own_copy(value) if self.mutable else value
-        self._hash = hash(self.key)
+        self._hash = hash(self.key) if hash_of_key is None else hash_of_key
 
     def fresh(self) -> Any:
         """The value for one new owner."""
@@ -295,23 +296,51 @@ class Static:
         return (Static, (packed(self.value),))
 
 
-_function_keys: weakref.WeakKeyDictionary[types.FunctionType, Hashable] = weakref.WeakKeyDictionary()
+class _KeyOfFunction(NamedTuple):
+    """The key of a function that is its code and plain defaults: it names them, so the function may die."""
+
+    key: Hashable
+    hash: int
+    defaults: tuple[Any, ...] | None
+    keywords: dict[str, Any] | None
+
+
+_function_keys: weakref.WeakKeyDictionary[types.FunctionType, _KeyOfFunction] = weakref.WeakKeyDictionary()
 _small_static = functools.lru_cache(maxsize=4096, typed=True)(Static)
+_REUSED = _PLAIN | {type(jnp.float32)}  # types of values that do not change and of which there are few
 
 
 def static_of(value: Any) -> Static:
     """The Static of a value; keys that cannot change are kept: of numbers, strings, closed functions."""
     t = type(value)
-    if t in _PLAIN:
+    if t in _REUSED:
         return _small_static(value)
-    if t is not types.FunctionType or not _is_closed(value):
+    if t is not types.FunctionType or value.__closure__ is not None or value.__dict__:
         return Static(value)
-    key = _function_keys.get(value)
-    if key is None:
-        key = _function_keys[value] = static_key(value)  # names the code, not the function: it may die
-    return Static(value, key)
+    known = _function_keys.get(value)
+    if known is None or not _still_holds(known, value):
+        known = _key_of_function(value)
+        if known is None:
+            return Static(value)
+        _function_keys[value] = known
+    return Static(value, known.key, known.hash)
 
 
-def _is_closed(f: types.FunctionType) -> bool:
-    """Whether a function is nothing but its code."""
-    return f.__closure__ is None and not (f.__dict__ or f.__defaults__ or f.__kwdefaults__)
+def _still_holds(known: _KeyOfFunction, f: types.FunctionType) -> bool:
+    """Whether a function has the defaults that its key names."""
+    keywords = f.__kwdefaults__
+    if f.__defaults__ is not known.defaults or (keywords is None) != (known.keywords is None):
+        return False
+    if keywords is None or known.keywords is None:
+        return True
+    same = map(operator.is_, keywords.values(), known.keywords.values())
+    return len(keywords) == len(known.keywords) and all(same) and list(keywords) == list(known.keywords)
+
+
+def _key_of_function(f: types.FunctionType) -> _KeyOfFunction | None:
+    """What to keep of a function without closure; None if its defaults may change in place."""
+    keywords = f.__kwdefaults__
+    if not all(type(x) in _PLAIN for x in (*(f.__defaults__ or ()), *(keywords or {}).values())):
+        return None
+    key = static_key(f)
+    return _KeyOfFunction(key, hash(key), f.__defaults__, None if keywords is None else dict(keywords))

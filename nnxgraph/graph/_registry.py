@@ -164,6 +164,8 @@ def _classify(x: Any) -> Kind:
         kind = Kind.NODE
     elif isinstance(x, tuple(_DATA_TYPES)):
         kind = Kind.ARRAY
+    elif issubclass(cls, type):
+        kind = Kind.STATIC
     if kind is not Kind.OTHER:
         _kinds[cls] = kind
     return kind
