@@ -2,7 +2,9 @@
 
 from importlib.metadata import PackageNotFoundError as _NotInstalled
 from importlib.metadata import version as _version
+from typing import TYPE_CHECKING as _TYPE_CHECKING
 
+from . import _variable_names
 from . import errors as errors
 from . import filterlib as filterlib
 from . import traversals as traversals
@@ -65,6 +67,9 @@ from ._variable import Intermediate as Intermediate
 from ._variable import Param as Param
 from ._variable import Perturbation as Perturbation
 from ._variable import Variable as Variable
+from ._variable_names import register_variable_name as register_variable_name
+from ._variable_names import variable_name_from_type as variable_name_from_type
+from ._variable_names import variable_type_from_name as variable_type_from_name
 from ._views import view as view
 from ._views import view_info as view_info
 from ._views import with_attributes as with_attributes
@@ -162,6 +167,11 @@ try:
     __version__ = _version("nnxgraph")
 except _NotInstalled:  # pragma: no cover - a source tree that is not installed
     __version__ = "0+unknown"
+
+if _TYPE_CHECKING:
+    VariableState = Variable
+else:
+    __getattr__ = _variable_names.deprecated_name
 
 __all__ = [
     "All",
@@ -264,6 +274,7 @@ __all__ = [
     "register_container_type",
     "register_data_type",
     "register_graph_node_type",
+    "register_variable_name",
     "relu",
     "relu6",
     "remat",
@@ -309,6 +320,8 @@ __all__ = [
     "update",
     "value_and_grad",
     "Variable",
+    "variable_name_from_type",
+    "variable_type_from_name",
     "VariableMetadata",
     "variables",
     "view",

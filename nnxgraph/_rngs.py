@@ -20,10 +20,12 @@ from ._filters import Filter, to_predicate
 from ._pytree import Pytree
 from ._typing import MISSING, Missing, Path
 from ._variable import Variable
+from ._variable_names import register_variable_name
 from .errors import MissingStreamError, SplitStreamError, SqueezeError
 from .graph._traverse import iter_graph
 
 
+@register_variable_name("RngState")
 class RngState(Variable[jax.Array]):
     """What a random stream holds.
 
@@ -35,6 +37,7 @@ class RngState(Variable[jax.Array]):
     __slots__ = ()
 
 
+@register_variable_name("RngKey")
 class RngKey(RngState):
     """The key of a random stream.
 
@@ -49,6 +52,7 @@ class RngKey(RngState):
     __slots__ = ()
 
 
+@register_variable_name("RngCount")
 class RngCount(RngState):
     """How many keys a random stream has handed out.
 

@@ -201,7 +201,7 @@ class HasSpec:
         if name in self._metadata:
             return own_copy(self._metadata[name])
         if isinstance(default, Missing):
-            raise AttributeNotFoundError(self._describe(), name, tuple(self._metadata))
+            raise AttributeNotFoundError(self._describe(), name, tuple(self._metadata), True)
         return default
 
     def has_metadata(self, name: str) -> bool:

@@ -17,6 +17,11 @@ def is_array(x: Any) -> bool:
     return hasattr(x, "shape") and hasattr(x, "dtype")
 
 
+def is_object(x: Any) -> bool:
+    """Whether a value is a Pytree of ours, which has Variables of its own."""
+    return hasattr(type(x), "_nnx_class_marks")
+
+
 def copy_array(x: Any) -> Any:
     """An array in a buffer of its own; any other leaf as it is."""
     return x.copy() if is_array(x) and hasattr(x, "copy") else x

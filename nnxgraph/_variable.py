@@ -32,12 +32,14 @@ from ._values import (
     copy_array,
     fitted,
     is_array,
+    is_object,
     picklable,
     same_kind,
 )
 from .errors import (
     AttributeNotFoundError,
     KindMismatchError,
+    ModuleInVariableError,
     UnsupportedVariableError,
     ValueMismatchError,
 )
@@ -62,6 +64,7 @@ class Variable(Operators, HasSpec, Generic[A]):
 
     Raises:
         UnsupportedVariableError: If `hijax` or `ref` is true.
+        ModuleInVariableError: If the value is a Module or another object with attributes.
 
     Example:
         >>> v = nnx.Variable(jnp.array([1.0, 2.0]), tag='scale')
@@ -96,6 +99,8 @@ class Variable(Operators, HasSpec, Generic[A]):
             value = value.raw_value
         elif isinstance(value, Variable):
             value = value.get_raw_value()
+        if is_object(value):
+            raise ModuleInVariableError(kind.__name__, type(value).__name__)
         if eager_sharding is not None:
             metadata["eager_sharding"] = eager_sharding
         set_spec(self, VariableSpec.of(kind, canonical(metadata)))
@@ -161,6 +166,8 @@ class Variable(Operators, HasSpec, Generic[A]):
         if index is Ellipsis:
             return fitted(self, now, part) if is_array(now) else part
         index = _jax.plain_index(index)
+        if isinstance(now, jax.ShapeDtypeStruct):
+            raise ValueMismatchError(self._describe(), short(part), "there is no value yet")
         if is_array(now):
             part = same_kind(self, now, part)
             try:
@@ -294,7 +301,7 @@ class Variable(Operators, HasSpec, Generic[A]):
         value = self.get_value()
         if hasattr(value, name):
             return getattr(value, name)
-        raise AttributeNotFoundError(self._describe(), name, (*metadata, *dir(value)))
+        raise AttributeNotFoundError(self._describe(), name, tuple({*metadata, *dir(value), *dir(self)}))
 
     def __setattr__(self, name: str, value: Any) -> None:
         if hasattr(type(self), name):

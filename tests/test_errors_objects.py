@@ -44,8 +44,8 @@ TABLE = [
     (
         errors.NotAKindError,
         lambda: nnx.capture(Net(), "h"),
-        "capture: found 'h'. Expected a kind of Variable. Write for example nnx.capture(model, "
-        "nnx.Intermediate).",
+        "capture: found 'h'. Expected a kind of Variable, such as nnx.Intermediate. Write "
+        "`class Mine(nnx.Variable): ...` for one of your own.",
     ),
     (
         errors.StateMismatchError,

@@ -18,7 +18,8 @@ LAYERS = (
     ("errors", "_typing", "_repr", "_settings", "_trees", "_printing", "_jax"),
     (
         *("_filters", "filterlib", "_static", "_origins", "_frame", "_sharding"),
-        *("_operators", "_spec", "_values", "_variable", "_state", "_state_functions"),
+        *("_operators", "_spec", "_values", "_variable", "_variable_names"),
+        *("_state", "_state_functions"),
     ),
     ("graph",),
     (

@@ -65,12 +65,16 @@ from ._transforms import UnmatchedFilterError as UnmatchedFilterError
 from ._variables import AttributeNotFoundError as AttributeNotFoundError
 from ._variables import CapturedChangeError as CapturedChangeError
 from ._variables import KindMismatchError as KindMismatchError
+from ._variables import KindNameTakenError as KindNameTakenError
 from ._variables import LeakedVariableError as LeakedVariableError
 from ._variables import MissingStreamError as MissingStreamError
+from ._variables import ModuleInVariableError as ModuleInVariableError
 from ._variables import SplitStreamError as SplitStreamError
 from ._variables import SqueezeError as SqueezeError
 from ._variables import TraceChangeError as TraceChangeError
 from ._variables import TraceWriteError as TraceWriteError
+from ._variables import UnknownKindNameError as UnknownKindNameError
+from ._variables import UnnamedKindError as UnnamedKindError
 from ._variables import UnsupportedVariableError as UnsupportedVariableError
 from ._variables import ValueMismatchError as ValueMismatchError
 
@@ -95,6 +99,7 @@ __all__ = [
     "GraphChangeError",
     "InputReturnedError",
     "KindMismatchError",
+    "KindNameTakenError",
     "LaneWriteError",
     "LayerError",
     "LayerInputError",
@@ -109,6 +114,7 @@ __all__ = [
     "MissingFilterError",
     "MissingKeyError",
     "MissingStreamError",
+    "ModuleInVariableError",
     "NameTakenError",
     "NnxError",
     "NoParametersError",
@@ -138,7 +144,9 @@ __all__ = [
     "UnknownAttributesError",
     "UnknownViewArgumentsError",
     "UnknownIndexError",
+    "UnknownKindNameError",
     "UnmatchedFilterError",
+    "UnnamedKindError",
     "UnsupportedVariableError",
     "ValueFunctionError",
     "ValueMismatchError",

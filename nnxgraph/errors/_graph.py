@@ -326,8 +326,8 @@ class NotAKindError(NnxError, TypeError):
     def text(self) -> str:
         where, found = self.args
         return (
-            f"{where}: found {found}. Expected a kind of Variable. Write for example nnx.{where}(model, "
-            f"nnx.Intermediate)."
+            f"{where}: found {found}. Expected a kind of Variable, such as nnx.Intermediate. Write "
+            f"`class Mine(nnx.Variable): ...` for one of your own."
         )
 
 

@@ -92,15 +92,18 @@ class CapturedChangeError(NnxError, ValueError):
 
 
 class AttributeNotFoundError(NnxError, AttributeError):
-    """A Variable has neither metadata nor an array attribute of that name."""
+    """A Variable has no attribute, or no metadata, of that name."""
 
-    def __init__(self, kind: str, name: str, known: tuple[str, ...]):
-        super().__init__(kind, name, known)
+    def __init__(self, variable: str, name: str, known: tuple[str, ...], metadata: bool = False):
+        super().__init__(variable, name, known, metadata)
 
     def text(self) -> str:
-        kind, name, known = self.args
+        variable, name, known, metadata = self.args
+        if metadata:
+            has = f"it has {', '.join(map(repr, sorted(known)))}" if known else "it has none"
+            return f"{variable} has no metadata {name!r}; {has}.{did_you_mean(name, known)}"
         return (
-            f"{kind} has no attribute {name!r}: neither metadata nor the value has it."
+            f"{variable} has no attribute {name!r}: neither metadata nor the value has it."
             f"{did_you_mean(name, known)}"
         )
 
@@ -131,6 +134,65 @@ class ValueMismatchError(NnxError, ValueError):
             f"{variable}: cannot assign {found} with `variable[...] = value`: {reason}. Expected a "
             "value that "
             f"fits the present shape and dtype. To change them write `variable.set_value(value)`."
+        )
+
+
+class UnknownKindNameError(NnxError, ValueError):
+    """No kind of Variable is registered by a name."""
+
+    def __init__(self, name: str, known: tuple[str, ...]):
+        super().__init__(name, known)
+
+    def text(self) -> str:
+        name, known = self.args
+        return (
+            f"variable_type_from_name: no kind of Variable has the name {name!r}.{did_you_mean(name, known)} "
+            f"Expected a registered name. Write nnx.register_variable_name({name!r}, kind) first, or "
+            f"allow_register=True to make a new kind."
+        )
+
+
+class UnnamedKindError(NnxError, ValueError):
+    """A kind of Variable is registered by no name."""
+
+    def __init__(self, kind: str):
+        super().__init__(kind)
+
+    def text(self) -> str:
+        kind = self.args[0]
+        return (
+            f"variable_name_from_type: {kind} has no name. Expected a registered kind. Write "
+            f"nnx.register_variable_name(name, {kind}) first, or allow_register=True to use {kind!r}."
+        )
+
+
+class KindNameTakenError(NnxError, ValueError):
+    """A name belongs to another kind of Variable, or the kind has another name."""
+
+    def __init__(self, name: str, kind: str, other: str, former: str):
+        super().__init__(name, kind, other, former)
+
+    def text(self) -> str:
+        name, kind, other, former = self.args
+        found = f"{kind} has the name {former!r}" if former != name else f"the name belongs to {other}"
+        return (
+            f"register_variable_name({name!r}, {kind}): {found}. Expected one name for each kind. Write "
+            f"another name, or overwrite=True to take it over."
+        )
+
+
+class ModuleInVariableError(NnxError, TypeError):
+    """A Variable is made of a Module."""
+
+    def __init__(self, kind: str, module: str):
+        super().__init__(kind, module)
+
+    def text(self) -> str:
+        kind, module = self.args
+        return (
+            f"{kind}({module}): a Variable cannot hold a {module}, whose own Variables would be hidden from "
+            f"state, split and update. Expected an array or a pytree of arrays. Write "
+            f"`self.layer = {module}(...)`: a Module is an attribute as it is."
         )
 
 

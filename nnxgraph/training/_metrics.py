@@ -19,10 +19,12 @@ from .._pytree import Pytree
 from .._repr import short
 from .._typing import Array
 from .._variable import Variable
+from .._variable_names import register_variable_name
 from ..errors import MetricArgumentError, MetricValueError
 from ..graph._functional import split
 
 
+@register_variable_name("MetricState")
 class MetricState(Variable[Any]):
     """What a metric keeps from one update to the next.
 

@@ -29,6 +29,7 @@ from .._state import State, from_flat_state, to_flat_state
 from .._state_functions import map_state
 from .._typing import Path
 from .._variable import Variable, new_variable
+from .._variable_names import register_variable_name
 from ..errors import OptimizerArgumentError, TransformationPickleError
 
 try:
@@ -42,6 +43,7 @@ _VALUE_HOOKS = ("on_create_value", "on_get_value", "on_set_value")
 _SHARDING = ("sharding_names", "eager_sharding", "on_add_axis", "on_remove_axis")
 
 
+@register_variable_name("OptState")
 class OptState(Variable[Any]):
     """What an optimizer keeps from one step to the next.
 
@@ -55,6 +57,7 @@ class OptState(Variable[Any]):
     __slots__ = ()
 
 
+@register_variable_name("OptArray")
 class OptArray(OptState):
     """An array of an optimizer that belongs to no parameter: a step count, an injected hyperparameter.
 
@@ -69,6 +72,7 @@ class OptArray(OptState):
     __slots__ = ()
 
 
+@register_variable_name("OptVariable")
 class OptVariable(OptState):
     """A value that an optimizer keeps for one parameter, at the parameter's path and with its metadata.
 

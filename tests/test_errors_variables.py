@@ -1,0 +1,114 @@
+"""The exact text of each error of Variables and their kinds, provoked as a user would."""
+
+import pickle
+
+import jax
+import jax.numpy as jnp
+import pytest
+
+import nnxgraph as nnx
+from nnxgraph import errors
+
+
+class Scale(nnx.Variable):
+    """A kind without a name."""
+
+
+def param():
+    return nnx.Param(jnp.ones(2, jnp.float32), kernel=1, axes=("in",))
+
+
+TABLE = [
+    (
+        errors.AttributeNotFoundError,
+        lambda: param().kernal,
+        "Param(float32[2]) has no attribute 'kernal': neither metadata nor the value has it. "
+        "Did you mean 'kernel' or 'real'?",
+    ),
+    (
+        errors.AttributeNotFoundError,
+        lambda: param().reshap,
+        "Param(float32[2]) has no attribute 'reshap': neither metadata nor the value has it. "
+        "Did you mean 'reshape' or 'shape' or 'real'?",
+    ),
+    (
+        errors.AttributeNotFoundError,
+        lambda: param().get_valu,
+        "Param(float32[2]) has no attribute 'get_valu': neither metadata nor the value has it. "
+        "Did you mean 'get_value' or 'set_value' or 'get_raw_value'?",
+    ),
+    (
+        errors.AttributeNotFoundError,
+        lambda: param().qqq,
+        "Param(float32[2]) has no attribute 'qqq': neither metadata nor the value has it.",
+    ),
+    (
+        errors.AttributeNotFoundError,
+        lambda: param().__delattr__("axis"),
+        "Param(float32[2]) has no metadata 'axis'; it has 'axes', 'kernel'. Did you mean 'axes'?",
+    ),
+    (
+        errors.AttributeNotFoundError,
+        lambda: param().get_metadata("mean"),
+        "Param(float32[2]) has no metadata 'mean'; it has 'axes', 'kernel'.",
+    ),
+    (
+        errors.AttributeNotFoundError,
+        lambda: nnx.Param({"a": 1}).get_metadata("tag"),
+        "Param(dict) has no metadata 'tag'; it has none.",
+    ),
+    (
+        errors.UnknownKindNameError,
+        lambda: nnx.variable_type_from_name("param"),
+        "variable_type_from_name: no kind of Variable has the name 'param'. Did you mean 'params'? "
+        "Expected a registered name. Write nnx.register_variable_name('param', kind) first, or "
+        "allow_register=True to make a new kind.",
+    ),
+    (
+        errors.UnnamedKindError,
+        lambda: nnx.variable_name_from_type(Scale),
+        "variable_name_from_type: Scale has no name. Expected a registered kind. Write "
+        "nnx.register_variable_name(name, Scale) first, or allow_register=True to use 'Scale'.",
+    ),
+    (
+        errors.KindNameTakenError,
+        lambda: nnx.register_variable_name("params", Scale),
+        "register_variable_name('params', Scale): the name belongs to Param. Expected one name for "
+        "each kind. Write another name, or overwrite=True to take it over.",
+    ),
+    (
+        errors.KindNameTakenError,
+        lambda: nnx.register_variable_name("weights", nnx.Param),
+        "register_variable_name('weights', Param): Param has the name 'params'. Expected one name "
+        "for each kind. Write another name, or overwrite=True to take it over.",
+    ),
+    (
+        errors.ModuleInVariableError,
+        lambda: nnx.Param(nnx.Linear(2, 3, rngs=nnx.Rngs(0))),
+        "Param(Linear): a Variable cannot hold a Linear, whose own Variables would be hidden from "
+        "state, split and update. Expected an array or a pytree of arrays. Write "
+        "`self.layer = Linear(...)`: a Module is an attribute as it is.",
+    ),
+    (
+        errors.UnsupportedVariableError,
+        lambda: Scale(jnp.ones(1), ref=True),
+        "Scale(..., ref=True): this version has no ref Variables. Expected ref=None or False. Write "
+        "nnx.jit, nnx.grad ... around the code that mutates the Variable.",
+    ),
+    (
+        errors.ValueMismatchError,
+        lambda: nnx.Param(jax.ShapeDtypeStruct((2,), jnp.float32)).__setitem__(0, 1.0),
+        "Param(float32[2]): cannot assign 1.0 with `variable[...] = value`: there is no value yet. "
+        "Expected a value that fits the present shape and dtype. To change them write "
+        "`variable.set_value(value)`.",
+    ),
+]
+
+
+@pytest.mark.parametrize(("error", "provoke", "text"), TABLE)
+def test_the_text_of_an_error(error, provoke, text):
+    with pytest.raises(error) as caught:
+        provoke()
+    assert str(caught.value) == text
+    twin = pickle.loads(pickle.dumps(caught.value))
+    assert (type(twin), str(twin)) == (error, text)
