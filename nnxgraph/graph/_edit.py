@@ -11,7 +11,7 @@ import numpy as np
 from .._filters import Filter, filters_to_predicates
 from .._frame import check_changes, check_write
 from .._repr import path_text, short
-from .._state import Paths, fresh_leaf, states_by_filter
+from .._state import fresh_leaf, states_by_filter
 from .._typing import Path
 from .._values import is_key
 from .._variable import Variable
@@ -46,7 +46,7 @@ def update(node: Node, state: Any, /, *states: Any, strict: bool = True) -> None
     gd, leaves, objects = flatten(node)
     holders = dict(zip(gd.paths, objects, strict=True))
     numbers = dict(gd.leaf_paths)
-    known = Paths(numbers)
+    known, root_leaves = gd.addresses, count_leaves(gd.root)
     new: dict[int, tuple[Any, Any]] = {}
     problems = []
     first = {i: path for path, i in gd.leaf_paths}
@@ -57,7 +57,7 @@ def update(node: Node, state: Any, /, *states: Any, strict: bool = True) -> None
             continue
         holder = holders.get(first[i])
         problems += _misfit(path, holder, leaves[i], value) if strict else []
-        if i < count_leaves(gd.root) and type(node) not in (list, dict):
+        if i < root_leaves and type(node) not in (list, dict):
             problems.append(f"{path_text(path) or 'the value'} is a plain array outside of any object")
         new[i] = (holder, value)
     if problems:
@@ -68,17 +68,20 @@ def update(node: Node, state: Any, /, *states: Any, strict: bool = True) -> None
 
 def _misfit(path: Path, holder: Any, old: Any, new: Any) -> list[str]:
     """What does not fit between a leaf and its new value."""
-    where = path_text(path) or "the value"
     if isinstance(holder, Variable) and isinstance(new, Variable) and type(holder) is not type(new):
-        return [f"{where} is a {type(holder).__name__}, found a {type(new).__name__}"]
+        return [
+            f"{path_text(path) or 'the value'} is a {type(holder).__name__}, found a {type(new).__name__}"
+        ]
     value = new.get_raw_value() if isinstance(new, Variable) else new
     if hasattr(old, "shape") and not _same_form(old, value):
-        return [f"{where} is {short(old)}, found {short(value)}"]
+        return [f"{path_text(path) or 'the value'} is {short(old)}, found {short(value)}"]
     return []
 
 
 def _same_form(old: Any, new: Any) -> bool:
     """Whether a value is an array (or number) of the same shape, and a random key where there was one."""
+    if type(new) is type(old) and new.dtype == old.dtype and new.shape == old.shape:
+        return True
     if not (hasattr(new, "shape") or isinstance(new, (bool, int, float, complex))):
         return False
     return bool(np.shape(new) == np.shape(old)) and is_key(new) == is_key(old)

@@ -12,7 +12,7 @@ from .._filters import Filter
 from .._printing import Opened, opened, tree_text
 from .._repr import path_text, short
 from .._spec import VariableSpec
-from .._state import Paths, State, fresh_leaf, states_by_filter
+from .._state import State, fresh_leaf, states_by_filter
 from .._typing import Key, Path
 from .._values import copy_array
 from .._variable import Variable
@@ -145,7 +145,7 @@ def graphdef(node: Node, /, *, graph: bool | None = None) -> GraphDef:
 
 def flat_leaves(where: str, graphdef: GraphDef, states: Sequence[Any]) -> list[Any]:
     """The leaves that a GraphDef asks for, in its order, from States; later States win."""
-    known = Paths(path for path, _ in graphdef.leaf_paths)
+    known = graphdef.addresses
     given = [found for s in states for found in known.leaves(s)]
     by_path = {path: leaf for _, path, leaf in given if path is not None}
     leaves: list[Any] = [None] * len(graphdef.leaf_paths)

@@ -22,6 +22,7 @@ GraphDefs are interned: two equal ones are the same object, so JAX's cache compa
 from __future__ import annotations
 
 import functools
+import itertools
 import threading
 import types
 import weakref
@@ -31,6 +32,7 @@ from typing import Any, ClassVar
 import jax
 
 from .._printing import opened, tree_text
+from .._state import Paths
 from .._static import static_key
 from .._typing import Key, Path
 from ._describe import open_graphdef
@@ -145,7 +147,10 @@ class GraphDef:
         True
     """
 
-    __slots__ = ("__weakref__", "_hash", "_leaf_paths", "_paths", "outer", "root", "records")
+    __slots__ = (
+        *("__weakref__", "_addresses", "_hash", "_leaf_paths", "_paths", "_starts"),
+        *("outer", "root", "records"),
+    )
     _table: ClassVar[weakref.WeakValueDictionary[Any, GraphDef]] = weakref.WeakValueDictionary()
 
     root: Desc
@@ -155,6 +160,8 @@ class GraphDef:
     _hash: int
     _paths: list[Path] | None
     _leaf_paths: list[tuple[Path, int]] | None
+    _starts: tuple[int, ...] | None
+    _addresses: Paths | None
 
     def __new__(
         cls, root: Desc, records: tuple[Desc, ...], outer: tuple[int | None, ...] | None = None
@@ -165,7 +172,7 @@ class GraphDef:
             found = object.__new__(cls)
             found.root, found.records, found.outer = key
             found._hash = hash(key)
-            found._paths = found._leaf_paths = None
+            found._paths = found._leaf_paths = found._starts = found._addresses = None
             with _interning:
                 found = cls._table.setdefault(key, found)
         return found
@@ -201,6 +208,13 @@ class GraphDef:
             self._find_paths()
         assert self._leaf_paths is not None
         return self._leaf_paths
+
+    @property
+    def addresses(self) -> Paths:
+        """The paths of the leaves, for looking up those that a State has."""
+        if self._addresses is None:
+            self._addresses = Paths(path for path, _ in self.leaf_paths)
+        return self._addresses
 
     def find(self, path: Path) -> int | None:
         """The number of the leaf at any path of the graph, be it the first to an object or another."""
@@ -320,14 +334,13 @@ def record_leaves(record: Desc) -> int:
     return 1 if record[0] == "variable" else sum(map(count_leaves, record[3]))
 
 
-def leaf_starts(graphdef: GraphDef) -> list[int]:
+def leaf_starts(graphdef: GraphDef) -> tuple[int, ...]:
     """The number of the first leaf of each object."""
-    starts = []
-    total = count_leaves(graphdef.root)
-    for record in graphdef.records:
-        starts.append(total)
-        total += record_leaves(record)
-    return starts
+    if graphdef._starts is None:
+        counts = map(record_leaves, graphdef.records[:-1])
+        starts = itertools.accumulate(counts, initial=count_leaves(graphdef.root))
+        graphdef._starts = tuple(starts) if graphdef.records else ()
+    return graphdef._starts
 
 
 jax.tree_util.register_static(GraphDef)
