@@ -132,8 +132,8 @@ class Operators:
     def __hash__(self) -> int:
         return id(self)
 
-    def __round__(self, ndigits: int = 0) -> Any:
-        return round(self.get_value(), ndigits)  # type: ignore[attr-defined]  # on Variable
+    def __round__(self, *ndigits: int) -> Any:
+        return round(self.get_value(), *ndigits)  # type: ignore[attr-defined]  # on Variable
 
     def __format__(self, spec: str) -> str:
         return format(self.get_value(), spec) if spec else str(self)  # type: ignore[attr-defined]  # on Variable

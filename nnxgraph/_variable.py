@@ -321,7 +321,7 @@ class Variable(Operators, HasSpec, Generic[A]):
         return np.array(self.get_value(), dtype=dtype, copy=copy)
 
     def __array_namespace__(self, *, api_version: str | None = None) -> Any:
-        return jnp
+        return self.get_value().__array_namespace__(api_version=api_version)
 
     def __dlpack__(self, **kwargs: Any) -> Any:
         return self.get_value().__dlpack__(**kwargs)
