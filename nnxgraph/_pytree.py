@@ -167,6 +167,7 @@ class Pytree:
         "__orig_class__",
         "__weakref__",
         "_nnx_born_in",
+        "_nnx_described",
         "_nnx_marks",
     )  # typing notes Name[int] of Name[int]()
     _nnx_born_in: Birthplace

@@ -18,6 +18,7 @@ from __future__ import annotations
 import copy
 import dataclasses
 import dis
+import enum
 import functools
 import importlib
 import operator
@@ -33,6 +34,7 @@ import numpy as np
 
 _SMALL_ARRAY = 64
 _PLAIN = frozenset({bool, int, str, bytes, type(None)})
+_REUSED = _PLAIN | {type(jnp.float32)}  # types of values that do not change and of which there are few
 _BY_IDENTITY = (type, types.ModuleType, types.BuiltinFunctionType, np.ufunc)
 
 
@@ -277,6 +279,11 @@ class Static:
         self.value = own_copy(value) if self.mutable else value
         self._hash = hash(self.key) if hash_of_key is None else hash_of_key
 
+    def lasts(self) -> bool:
+        """Whether the value keeps its key for as long as it lives."""
+        kinds = (*_BY_IDENTITY, enum.Enum, np.dtype, float)
+        return not self.mutable and (type(self.value) in _REUSED or isinstance(self.value, kinds))
+
     def fresh(self) -> Any:
         """The value for one new owner."""
         return own_copy(self.value) if self.mutable else self.value
@@ -307,7 +314,6 @@ class _KeyOfFunction(NamedTuple):
 
 _function_keys: weakref.WeakKeyDictionary[types.FunctionType, _KeyOfFunction] = weakref.WeakKeyDictionary()
 _small_static = functools.lru_cache(maxsize=4096, typed=True)(Static)
-_REUSED = _PLAIN | {type(jnp.float32)}  # types of values that do not change and of which there are few
 
 
 def static_of(value: Any) -> Static:

@@ -33,6 +33,7 @@ from ._registry import Kind, kind_of, node_type
 
 _STATIC_NONE: Desc = ("static", Static(None))
 _NO_MARKS: dict[Any, str] = {}
+_UNKNOWN = (object(), LEAF)  # of an attribute whose description is not kept
 
 
 def plain_level(x: Any) -> Level:
@@ -134,11 +135,30 @@ class Walk:
         attributes = ways.attributes(x)
         marks = ways.marks(x) or _NO_MARKS
         if not marks:
-            children = tuple([self.visit(v, own, True, (*path, k)) for k, v in attributes.items()])
-            return ("object", type(x), ways.names(attributes), children, ())
+            return ("object", type(x), ways.names(attributes), self._children(x, attributes, own, path), ())
         children = tuple([self._marked(v, own, marks.get(k), (*path, k)) for k, v in attributes.items()])
         kept = tuple((k, m) for k, m in marks.items() if k in attributes and m != "leaf")
         return ("object", type(x), ways.names(attributes), children, kept)
+
+    def _children(
+        self, x: Any, attributes: Mapping[Any, Any], own: list[Any], path: Path
+    ) -> tuple[Desc, ...]:
+        """Describe the attributes of an object; static values that cannot change are described but once."""
+        described = getattr(x, "_nnx_described", ())
+        if len(described) == len(attributes):
+            pairs = zip(attributes.items(), described, strict=True)
+            return tuple(
+                [
+                    known[1] if known[0] is v else self.visit(v, own, True, (*path, k))
+                    for (k, v), known in pairs
+                ]
+            )
+        children = tuple([self.visit(v, own, True, (*path, k)) for k, v in attributes.items()])
+        if hasattr(type(x), "_nnx_described"):
+            values = zip(attributes.values(), children, strict=True)
+            described = [(v, d) if d[0] == "static" and d[1].lasts() else _UNKNOWN for v, d in values]
+            object.__setattr__(x, "_nnx_described", described)
+        return children
 
     def _marked(self, x: Any, own: list[Any], mark: str | None, path: Path) -> Desc:
         """Describe the value of an attribute that may be marked."""
