@@ -16,7 +16,24 @@ class Net(nnx.Module):
         return self.perturb("p", x)
 
 
+class TwoKinds(nnx.Module):
+    def __call__(self, x):
+        self.sow(nnx.Intermediate, "h", x)
+        self.sow(nnx.Cache, "h", x)
+
+
 ONE = jnp.asarray(1.0)
+
+
+def net():
+    return nnx.Dict(w=nnx.Param(jnp.ones(2, jnp.float32)))
+
+
+def contains_itself():
+    items = []
+    items.append(items)
+    return nnx.Dict(items=items)
+
 
 TABLE = [
     (
@@ -79,6 +96,81 @@ TABLE = [
         lambda: nnx.dataclass(slots=True)(type("Made", (nnx.Module,), {"__annotations__": {"x": int}})),
         "Made declares __slots__ = ('x',). Expected attributes in the instance's __dict__, where the "
         "graph looks for them. Write the class without __slots__ (a dataclass without slots=True).",
+    ),
+    (
+        errors.EntryNotFoundError,
+        lambda: nnx.Dict(weight=1).weigth,
+        "Dict has no entry 'weigth'; it has 'weight'. Did you mean 'weight'?",
+    ),
+    (
+        errors.StateMismatchError,
+        lambda: nnx.from_flat_state({(): 1}),
+        "State: the state does not fit:\n"
+        "  - a leaf has an empty path\n"
+        "Nothing was changed. Expected a key for each leaf. Write nnx.State({'name': value}).",
+    ),
+    (
+        errors.StateMismatchError,
+        lambda: nnx.from_flat_state({("a",): 1, ("a", "b"): 2}),
+        "State: the state does not fit:\n"
+        "  - .a.b is both a leaf and a level\n"
+        "Nothing was changed. Expected paths of which none begins another.",
+    ),
+    (
+        errors.StateMismatchError,
+        lambda: nnx.update(net(), {"w": nnx.BatchStat(jnp.ones(2))}),
+        "update: the state does not fit:\n"
+        "  - .w is a Param, found a BatchStat\n"
+        "Nothing was changed. Write update(..., strict=False) to accept other shapes and to skip unknown "
+        "paths.",
+    ),
+    (
+        errors.StateMismatchError,
+        lambda: nnx.update((jnp.ones(2), net()), {0: jnp.zeros(2)}),
+        "update: the state does not fit:\n"
+        "  - [0] is a plain array outside of any object\n"
+        "Nothing was changed. Write update(..., strict=False) to accept other shapes and to skip unknown "
+        "paths.",
+    ),
+    (
+        errors.StateMismatchError,
+        lambda: nnx.merge(*nnx.split(net()), nnx.State({"q": 1})),
+        "merge: the state does not fit:\n"
+        "  - .q is not in the graph\n"
+        "Nothing was changed. Expected one leaf for each path. Write merge(graphdef, state, other_state) "
+        "to join parts.",
+    ),
+    (
+        errors.StateMismatchError,
+        lambda: nnx.unflatten(nnx.flatten(net())[0], nnx.FlatState([], sort=True)),
+        "unflatten: the state does not fit:\n"
+        "  - .w is missing\n"
+        "Nothing was changed. Expected one leaf for each path. Write merge(graphdef, state, other_state) "
+        "to join parts.",
+    ),
+    (
+        errors.CycleError,
+        lambda: nnx.find_duplicates(contains_itself()),
+        "The list at .items contains itself. Expected plain containers without cycles, since they have "
+        "no identity in the graph. Write nnx.List, nnx.Dict or a Module for one that takes part in a "
+        "cycle.",
+    ),
+    (
+        errors.NameTakenError,
+        lambda: nnx.capture(TwoKinds(), nnx.Variable)(ONE),
+        "TwoKinds.sow: attribute 'h' is a Intermediate. Expected no such attribute, or one of the kind "
+        "Cache. Choose another name.",
+    ),
+    (
+        errors.MarkArgumentsError,
+        lambda: nnx.static(1, default=2),
+        "nnx.static: found a value and default. Expected a value alone, for an attribute, or arguments "
+        "of dataclasses.field, for a field. Write nnx.static(value).",
+    ),
+    (
+        ValueError,
+        lambda: nnx.List([1]).index(3),
+        "List.index: the value is not in the list",
     ),
 ]
 

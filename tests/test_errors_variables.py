@@ -18,6 +18,22 @@ def param():
     return nnx.Param(jnp.ones(2, jnp.float32), kernel=1, axes=("in",))
 
 
+def written_under_raw_jit():
+    scale = param()
+    jax.jit(scale.set_value)(jnp.ones(2))
+
+
+def written_after_raw_jit():
+    kept = []
+    jax.jit(lambda x: (kept.append(nnx.Param(x)), x)[1])(jnp.ones(2))
+    kept[0].set_value(1)
+
+
+def keeps_data_of_the_function():
+    model = nnx.Dict()
+    nnx.grad(lambda x: (setattr(model, "last", x), x.sum())[1])(jnp.ones(2))
+
+
 TABLE = [
     (
         errors.AttributeNotFoundError,
@@ -101,6 +117,61 @@ TABLE = [
         "Param(float32[2]): cannot assign 1.0 with `variable[...] = value`: there is no value yet. "
         "Expected a value that fits the present shape and dtype. To change them write "
         "`variable.set_value(value)`.",
+    ),
+    (
+        errors.ValueMismatchError,
+        lambda: param().__setitem__(slice(0, 2), jnp.ones(3, jnp.float32)),
+        "Param(float32[2]): cannot assign float32[3] with `variable[...] = value`: Incompatible types "
+        "for broadcasting: input type=float32[3] and requested type=float32[2]. Expected a value that "
+        "fits the present shape and dtype. To change them write `variable.set_value(value)`.",
+    ),
+    (
+        errors.ValueMismatchError,
+        lambda: param().set_value(jax.random.key(0), index=...),
+        "Param(float32[2]): cannot assign key<fry>[] with `variable[...] = value`: dtype key<fry> would "
+        "be cut down to float32. Expected a value that fits the present shape and dtype. To change them "
+        "write `variable.set_value(value)`.",
+    ),
+    (
+        errors.KindMismatchError,
+        lambda: param().replace(nnx.BatchStat(1)),
+        "Cannot copy from a BatchStat to a Param: the kinds differ. Expected a Param. To take the value "
+        "alone write `variable.set_value(other.get_value())`.",
+    ),
+    (
+        errors.NotAKindError,
+        lambda: nnx.register_variable_name("ints", int),
+        "register_variable_name: found the class int. Expected a kind of Variable, such as "
+        "nnx.Intermediate. Write `class Mine(nnx.Variable): ...` for one of your own.",
+    ),
+    (
+        errors.NotAKindError,
+        lambda: nnx.variable_name_from_type(int),
+        "variable_name_from_type: found the class int. Expected a kind of Variable, such as "
+        "nnx.Intermediate. Write `class Mine(nnx.Variable): ...` for one of your own.",
+    ),
+    (
+        errors.TraceWriteError,
+        written_under_raw_jit,
+        "Cannot write Param(float32[2]) from another trace level: a raw JAX transform (jit, scan, cond, "
+        "while_loop or checkpoint) is active here, the Variable was made outside of it, and the new "
+        "value could not leave. Expected: writes under the transforms of nnxgraph, which hand state "
+        "back. Write nnx.jit, nnx.grad, nnx.vmap, nnx.scan ... for jax.jit, jax.grad, jax.vmap, "
+        "jax.lax.scan, and pass the object as an argument.",
+    ),
+    (
+        errors.LeakedVariableError,
+        written_after_raw_jit,
+        "Param(float32[2]) was made inside a function under a raw JAX transform and is used after that "
+        "function ended, so its value is gone. Expected: the function returns the Variable, or stores "
+        "it on an object that was passed in. Write `return` it from the function.",
+    ),
+    (
+        errors.CapturedChangeError,
+        keeps_data_of_the_function,
+        "Cannot change attribute 'last' of Dict inside nnx.grad: the Dict is no argument of the function, "
+        "and what is set holds data of the function, which ends with it. Expected: objects that change "
+        "are arguments. Write `nnx.grad(lambda model, x: ...)(model, x)`.",
     ),
 ]
 

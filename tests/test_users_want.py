@@ -112,6 +112,27 @@ def test_tw1_raw_grad_of_a_tied_model_counts_both_uses():
     assert float(grads.a[...]) == 4.0
 
 
+# VA: Variables as arrays.
+
+
+def test_va3_the_ways_to_a_value_agree():
+    p = nnx.Param(jnp.arange(3.0))
+    p.value = p.value + 1
+    p.set_value(p.get_value() + 1)
+    p[...] = p[...] + 1
+    assert p[...] is p.value is p.get_value()
+    assert p.value.tolist() == [3.0, 4.0, 5.0]
+
+
+def test_va3_a_misspelt_attribute_names_the_kind_and_close_matches():
+    with pytest.raises(AttributeError) as caught:
+        _ = nnx.Param(jnp.ones(2, jnp.float32), kernel=1).kernal
+    assert str(caught.value) == (
+        "Param(float32[2]) has no attribute 'kernal': neither metadata nor the value has it. "
+        "Did you mean 'kernel' or 'real'?"
+    )
+
+
 # PK: pickles.
 
 
