@@ -41,11 +41,13 @@ def _raw(level: Any) -> dict[Key, Any]:
 
 def _walk(level: dict[Key, Any], path: Path, out: Flat) -> Flat:
     """The leaves of a level with their paths, appended to a list."""
-    for key, value in level.items():
+    pending: Flat = [(path, level)]
+    while pending:
+        path, value = pending.pop()
         if _is_level(value):
-            _walk(_raw(value), (*path, key), out)
+            pending += [((*path, key), below) for key, below in reversed(_raw(value).items())]
         else:
-            out.append(((*path, key), value))
+            out.append((path, value))
     return out
 
 
@@ -69,21 +71,17 @@ def _nest(items: Iterable[tuple[Path, Any]]) -> dict[Key, Any]:
 
 def _clash(path: Path) -> Any:
     """Refuse a path that is both a leaf and a level."""
-    where = path_text(path)
-    raise StateMismatchError(
-        "State",
-        (f"{where} is both a leaf and a level",),
-        "Expected paths of which none begins another.",
-    )
+    advice = "Expected paths of which none begins another."
+    raise StateMismatchError("State", (f"{path_text(path)} is both a leaf and a level",), advice)
 
 
 def _box_unsortable(level: dict[Key, Any]) -> None:
     """Make a State of each level below whose keys JAX could not sort."""
-    for key, below in level.items():
-        if type(below) is dict:
-            _box_unsortable(below)
-            if not sortable(below):
-                level[key] = State._of(below)
+    pending = [level]
+    for at in pending:  # grows as it goes
+        pending += [below for below in at.values() if type(below) is dict]
+    for at in reversed(pending):
+        at.update({k: State._of(v) for k, v in at.items() if type(v) is dict and not sortable(v)})
 
 
 def sortable(keys: Iterable[Key]) -> bool:

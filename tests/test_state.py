@@ -349,3 +349,16 @@ def test_functions_take_plain_dicts_and_change_them_in_place():
 def test_int_paths_are_restored_where_the_text_is_a_number():
     pure = {"layers": {"0": 1, "10": 2, "-1": 3, "²": 4, "1a": 5, 7: 6}}
     assert nnx.restore_int_paths(pure) == {"layers": {0: 1, 10: 2, "-1": 3, "²": 4, "1a": 5, 7: 6}}
+
+
+class Link(nnx.Module):
+    def __init__(self, below):
+        self.below, self.weight = below, nnx.Param(jnp.ones(()))
+
+
+def test_a_chain_deeper_than_the_recursion_limit_splits_and_flattens():
+    chain = None
+    for _ in range(1500):
+        chain = Link(chain)
+    _, state = nnx.split(chain)
+    assert len(nnx.to_flat_state(state)) == 1500
