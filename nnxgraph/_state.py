@@ -21,7 +21,7 @@ from ._frame import reading_constants
 from ._printing import Opened, opened, tree_text
 from ._repr import path_text, short
 from ._static import compare_by_parts
-from ._trees import path_order, same_array
+from ._trees import path_order, same_array, same_structure
 from ._typing import Key, Path
 from ._variable import Variable, new_variable
 from .errors import EntryNotFoundError, NonExhaustiveError, StateMismatchError
@@ -190,16 +190,14 @@ class State(MutableMapping[Key, Any]):
 
     def split(self, first: Filter, /, *filters: Filter) -> Any:
         """One State for each filter, which together match every leaf; a single one is not in a tuple."""
-        states = states_by_filter(
-            "State.split", list(to_flat_state(self)), (first, *filters), exhaustive=True
-        )
+        items = list(to_flat_state(self))
+        states = states_by_filter("State.split", items, (first, *filters), exhaustive=True)
         return states if filters else states[0]
 
     def filter(self, first: Filter, /, *filters: Filter) -> Any:
         """The leaves that match, one State for each filter; a single one is not in a tuple."""
-        states = states_by_filter(
-            "State.filter", list(to_flat_state(self)), (first, *filters), exhaustive=False
-        )
+        items = list(to_flat_state(self))
+        states = states_by_filter("State.filter", items, (first, *filters), exhaustive=False)
         return states if filters else states[0]
 
     @staticmethod
@@ -250,9 +248,7 @@ def _same_leaf(a: Any, b: Any) -> bool:
         if a._spec is not b._spec:
             return False
         a, b = a.get_raw_value(), b.get_raw_value()
-    left: Any = jax.tree.structure(a)
-    same_structure = bool(left == jax.tree.structure(b))
-    return same_structure and all(map(same_array, jax.tree.leaves(a), jax.tree.leaves(b)))
+    return same_structure(a, b) and all(map(same_array, jax.tree.leaves(a), jax.tree.leaves(b)))
 
 
 def _copied(mapping: Any) -> dict[Key, Any]:
@@ -262,8 +258,16 @@ def _copied(mapping: Any) -> dict[Key, Any]:
 
 def levels(mapping: Any) -> dict[Key, Any]:
     """Any nested mapping as nested dicts."""
-    items = _raw(mapping).items() if _is_level(mapping) else mapping.items()
-    return {k: levels(v) if isinstance(v, Mapping) else v for k, v in items}
+    root: dict[Key, Any] = {}
+    pending = [(root, mapping)]
+    while pending:
+        level, source = pending.pop()
+        level.update(_raw(source))
+        for key, value in level.items():
+            if isinstance(value, Mapping):
+                level[key] = {}
+                pending.append((level[key], value))
+    return root
 
 
 def _leaf_text(x: Any) -> str:
@@ -480,17 +484,15 @@ class Paths:
         if isinstance(state, FlatState):
             return [(path, self.find(path), leaf) for path, leaf in state]
         out: list[tuple[Path, Path | None, Any]] = []
-        self._collect(state, (), out)
+        pending: Flat = [((), state)]
+        while pending:
+            path, x = pending.pop()
+            found = self.find(path)
+            if found is None and isinstance(x, Mapping):
+                pending += [((*path, key), value) for key, value in reversed(list(_raw(x).items()))]
+            else:
+                out.append((path, found, plain(_walk(_raw(x), (), [])) if isinstance(x, State) else x))
         return out
-
-    def _collect(self, x: Any, path: Path, out: list[tuple[Path, Path | None, Any]]) -> None:
-        """The leaves for one filter."""
-        found = self.find(path)
-        if found is not None or not isinstance(x, Mapping):
-            out.append((path, found, plain(_walk(_raw(x), (), [])) if isinstance(x, State) else x))
-            return
-        for key, value in (_raw(x) if isinstance(x, State) else x).items():
-            self._collect(value, (*path, key), out)
 
 
 def fresh_leaf(x: Any) -> Any:

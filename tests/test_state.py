@@ -356,9 +356,12 @@ class Link(nnx.Module):
         self.below, self.weight = below, nnx.Param(jnp.ones(()))
 
 
-def test_a_chain_deeper_than_the_recursion_limit_splits_and_flattens():
+def test_a_chain_deeper_than_the_recursion_limit_is_a_graph_like_others():
     chain = None
     for _ in range(1500):
         chain = Link(chain)
-    _, state = nnx.split(chain)
+    graphdef, state = nnx.split(chain)
     assert len(nnx.to_flat_state(state)) == 1500
+    assert nnx.graphdef(nnx.merge(graphdef, nnx.State(state))) is graphdef
+    nnx.update(chain, nnx.to_pure_dict(state))
+    assert nnx.state(chain) == state
