@@ -69,7 +69,10 @@ class _Equal:
             return False
         if self.value is other.value:
             return True
-        same = self.value == other.value  # an array if values compare elementwise: not equal then
+        try:
+            same = self.value == other.value  # an array if values compare elementwise: not equal then
+        except Exception:  # whatever the class of the user raises
+            return False
         return isinstance(same, (bool, np.bool_)) and bool(same)
 
     def __hash__(self) -> int:
@@ -117,7 +120,7 @@ def _key_by_kind(x: Any, seen: dict[int, int]) -> Hashable:
     if dataclasses.is_dataclass(x):
         return ("dataclass", t, tuple((name, _key(v, seen)) for name, v in _attributes(x).items()))
     hashes: Any = t.__hash__
-    if hashes is not None and hashes is not object.__hash__:
+    if hashes is not None and hashes is not object.__hash__ and _is_hashable(x):
         return _Equal(x)
     if isinstance(x, (list, dict, set)):
         return _Is(x)
@@ -125,6 +128,15 @@ def _key_by_kind(x: Any, seen: dict[int, int]) -> Hashable:
     if type(own) is dict and _is_optax(t):
         return ("object", t, tuple((k, _key(v, seen)) for k, v in own.items()))
     return _Is(x)
+
+
+def _is_hashable(x: Any) -> bool:
+    """Whether the hash of a value can be taken: its class, or what it holds, may fail to."""
+    try:
+        hash(x)
+    except Exception:  # whatever the class of the user raises
+        return False
+    return True
 
 
 def _is_optax(t: type) -> bool:

@@ -363,3 +363,25 @@ def test_default_that_changes_in_place_is_seen():
     before = static_of(f)
     f.__defaults__[0].append(1)
     assert static_of(f) != before
+
+
+class HashFails:
+    def __hash__(self):
+        raise ValueError("no hash")
+
+
+class EqualityFails:
+    def __hash__(self):
+        return 1
+
+    def __eq__(self, other):
+        raise ValueError("no comparison")
+
+
+@pytest.mark.parametrize("cls", [HashFails, EqualityFails])
+def test_values_whose_hash_or_equality_fails_compare_by_identity(cls):
+    a, b = cls(), cls()
+    assert static_key(a) == static_key(a)
+    assert static_key(a) != static_key(b)
+    graph = nnx.Dict(a=a, b=b)
+    assert nnx.graphdef(nnx.clone(graph)) is nnx.graphdef(graph)
