@@ -14,6 +14,7 @@ from typing import Any as AnyType
 from typing import ClassVar
 
 from ._typing import Key, Path, Predicate
+from ._values import is_object
 from .errors import FilterError, FilterOrderError
 
 Filter = AnyType
@@ -244,7 +245,7 @@ def to_predicate(filter: Filter) -> Predicate:
         return Nothing()
     if isinstance(filter, (list, tuple)):
         return Any(*filter)
-    if callable(filter):
+    if callable(filter) and not (is_object(filter) or hasattr(builtins.type(filter), "get_raw_value")):
         return filter  # type: ignore[no-any-return]  # a predicate of the user's own
     raise FilterError(type(filter).__name__)
 

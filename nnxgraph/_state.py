@@ -23,7 +23,7 @@ from ._repr import path_text, short
 from ._static import compare_by_parts
 from ._trees import path_order, same_array, same_structure
 from ._typing import Key, Path
-from ._variable import Variable, new_variable
+from ._variable import Variable
 from .errors import EntryNotFoundError, NonExhaustiveError, StateMismatchError
 
 Flat = list[tuple[Path, Any]]
@@ -110,8 +110,7 @@ class State(MutableMapping[Key, Any]):
     _mapping: dict[Key, Any]
 
     def __init__(self, mapping: Any = (), /, *, _copy: bool = True):
-        if isinstance(mapping, State):
-            mapping = mapping._mapping
+        mapping = _raw(mapping)
         mapping = mapping if isinstance(mapping, dict) and not _copy else dict(mapping)
         object.__setattr__(self, "_mapping", _copied(mapping) if _copy else mapping)
 
@@ -153,6 +152,7 @@ class State(MutableMapping[Key, Any]):
         self[name] = value
 
     def __delattr__(self, name: str) -> None:
+        self.__getattr__(name)
         del self[name]
 
     def __eq__(self, other: object) -> bool:
@@ -223,12 +223,12 @@ class State(MutableMapping[Key, Any]):
         def replaced(old: Any, new: Any) -> Any:
             return old.replace(new) if isinstance(old, Variable) else new
 
-        replace = replace_fn or replaced
         old = dict(to_flat_state(self))
         found = Paths(old).leaves(pure_dict)
         unknown = tuple(f"{path_text(path)} is not in the state" for path, known, _ in found if known is None)
         if unknown:
             raise StateMismatchError("replace_by_pure_dict", unknown, "Expected paths that the state has.")
+        replace = replace_fn or replaced
         new = {known: replace(old[known], value) for _, known, value in found if known is not None}
         fresh = _nest((path, new.get(path, leaf)) for path, leaf in old.items())
         self._mapping.clear()
@@ -488,7 +488,7 @@ class Paths:
         while pending:
             path, x = pending.pop()
             found = self.find(path)
-            if found is None and isinstance(x, Mapping):
+            if isinstance(x, Mapping) and (found is None or (x is state and not len(x))):
                 pending += [((*path, key), value) for key, value in reversed(list(_raw(x).items()))]
             else:
                 out.append((path, found, plain(_walk(_raw(x), (), [])) if isinstance(x, State) else x))
@@ -497,4 +497,4 @@ class Paths:
 
 def fresh_leaf(x: Any) -> Any:
     """A leaf of a State's own: a new Variable with today's value, an array as it is."""
-    return new_variable(x._spec, x.get_raw_value()) if isinstance(x, Variable) else x
+    return x.replace() if isinstance(x, Variable) else x

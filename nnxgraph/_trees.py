@@ -22,6 +22,18 @@ def one_level(x: Any) -> Level | None:
     return [v for _, v in pairs], tuple(_plain_key(path[0]) for path, _ in pairs), treedef
 
 
+def own_containers(x: Any) -> Any:
+    """A pytree in containers of its own, with the same leaves."""
+    if hasattr(x, "shape"):
+        return x
+    if type(x) is dict:
+        return {k: own_containers(v) for k, v in x.items()}
+    if type(x) is list or type(x) is tuple:
+        return type(x)(map(own_containers, x))
+    level = one_level(x)
+    return x if level is None else level[2].unflatten(list(map(own_containers, level[0])))
+
+
 def _plain_key(entry: Any) -> Key:
     """A JAX key as an entry of our paths."""
     if isinstance(entry, GetAttrKey):

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from ._repr import short
-from .errors import ValueMismatchError
+from .errors import ModuleInVariableError, ValueMismatchError
 
 
 def is_array(x: Any) -> bool:
@@ -20,6 +20,15 @@ def is_array(x: Any) -> bool:
 def is_object(x: Any) -> bool:
     """Whether a value is a Pytree of ours, which has Variables of its own."""
     return hasattr(type(x), "_nnx_class_marks")
+
+
+def check_no_object(kind: type, value: Any) -> None:
+    """Refuse a Module as the value of a Variable, or in it."""
+    if hasattr(value, "shape") and not is_object(value):
+        return
+    for x in jax.tree.leaves(value, is_leaf=is_object):
+        if is_object(x):
+            raise ModuleInVariableError(kind.__name__, type(x).__name__)
 
 
 def copy_array(x: Any) -> Any:

@@ -26,20 +26,20 @@ from ._printing import Opened, has_own_repr, opened, tree_text
 from ._repr import short
 from ._spec import HasSpec, VariableMetadata, VariableSpec, canonical, set_spec
 from ._static import own_copy
+from ._trees import own_containers
 from ._typing import MISSING, Missing
 from ._values import (
     PackedKey,
+    check_no_object,
     copy_array,
     fitted,
     is_array,
-    is_object,
     picklable,
     same_kind,
 )
 from .errors import (
     AttributeNotFoundError,
     KindMismatchError,
-    ModuleInVariableError,
     UnsupportedVariableError,
     ValueMismatchError,
 )
@@ -64,7 +64,7 @@ class Variable(Operators, HasSpec, Generic[A]):
 
     Raises:
         UnsupportedVariableError: If `hijax` or `ref` is true.
-        ModuleInVariableError: If the value is a Module or another object with attributes.
+        ModuleInVariableError: If a Module or another object with attributes is or is in the value.
 
     Example:
         >>> v = nnx.Variable(jnp.array([1.0, 2.0]), tag='scale')
@@ -99,8 +99,7 @@ class Variable(Operators, HasSpec, Generic[A]):
             value = value.raw_value
         elif isinstance(value, Variable):
             value = value.get_raw_value()
-        if is_object(value):
-            raise ModuleInVariableError(kind.__name__, type(value).__name__)
+        check_no_object(kind, value)
         if eager_sharding is not None:
             metadata["eager_sharding"] = eager_sharding
         set_spec(self, VariableSpec.of(kind, canonical(metadata)))
@@ -151,11 +150,13 @@ class Variable(Operators, HasSpec, Generic[A]):
         Raises:
             ValueMismatchError: If an index is given and the value does not fit.
             TraceWriteError: If the value could not be handed back from here.
+            ModuleInVariableError: If a Module is or is in the value.
         """
         if isinstance(value, Variable):
             value = value.get_value()
         if not isinstance(index, Missing):
             value = self._with_part(index, value)
+        check_no_object(type(self), value)
         if self._spec.hooks:
             value = self._run_hooks("on_set_value", value)
         _frame.write(self, value)
@@ -255,7 +256,7 @@ class Variable(Operators, HasSpec, Generic[A]):
             if type(value) is not type(self):
                 raise KindMismatchError(type(self).__name__, type(value).__name__)
             value = value.get_raw_value()
-        raw = self.get_raw_value() if isinstance(value, Missing) else value
+        raw = own_containers(self.get_raw_value()) if isinstance(value, Missing) else value
         spec = self._spec
         if updates:
             spec = VariableSpec.of(type(self), {**self._metadata, **canonical(updates)})
@@ -275,13 +276,17 @@ class Variable(Operators, HasSpec, Generic[A]):
         Raises:
             KindMismatchError: If the kinds differ.
         """
-        if type(other) is not type(self):
-            raise KindMismatchError(type(self).__name__, type(other).__name__)
         self.update_from_state(other)
 
     def update_from_state(self, variable_state: Variable[A]) -> None:
-        """Take over raw value and metadata of a Variable from a State."""
-        _frame.write(self, variable_state.get_raw_value())
+        """Take over raw value and metadata of a Variable of the same kind from a State.
+
+        Raises:
+            KindMismatchError: If the kinds differ.
+        """
+        if type(variable_state) is not type(self):
+            raise KindMismatchError(type(self).__name__, type(variable_state).__name__)
+        _frame.write(self, own_containers(variable_state.get_raw_value()))
         set_spec(self, VariableSpec.of(type(self), variable_state._metadata))
 
     def create_value(self, value: Any) -> Any:

@@ -291,8 +291,11 @@ def _alike(x: Any, y: Any) -> bool:
     return type(x) is type(y) and repr(x) == repr(y) if isinstance(x, float | complex) else x == y
 
 
-def reachable(x: Any) -> dict[int, Any]:
-    """What of a graph can change in place, by id: objects, lists, dicts, records, configurations."""
+def reachable(x: Any, values: bool = False) -> dict[int, Any]:
+    """What of a graph can change in place, by id: objects, lists, dicts, records, configurations.
+
+    With `values` also what is in the values of Variables.
+    """
     found: dict[int, Any] = {}
     todo = [x]
     while todo:
@@ -303,6 +306,8 @@ def reachable(x: Any) -> dict[int, Any]:
             found[id(value)] = value
         if isinstance(value, Config):
             todo.append(value.sizes)
+        if values and isinstance(value, nnx.Variable):
+            todo.append(value.get_raw_value())
         todo += [v for _, v in below(value)]
     return found
 

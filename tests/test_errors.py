@@ -179,6 +179,76 @@ TABLE = [
         "container of them.",
     ),
     (
+        errors.NotANodeError,
+        lambda: nnx.update("a", {}),
+        "update: found 'a'. Expected a Module or another nnx.Pytree object, a Variable, or a "
+        "container of them.",
+    ),
+    (
+        errors.NotANodeError,
+        lambda: nnx.pop("a", nnx.Param),
+        "pop: found 'a'. Expected a Module or another nnx.Pytree object, a Variable, or a container of them.",
+    ),
+    (
+        errors.NotANodeError,
+        lambda: nnx.flatten(None),
+        "flatten: found None. Expected a Module or another nnx.Pytree object, a Variable, or a "
+        "container of them.",
+    ),
+    (
+        errors.NotAGraphDefError,
+        lambda: nnx.call("a"),
+        "call: the first argument is a str. Expected the GraphDef, and the States behind it. "
+        "Write `graphdef, state = nnx.split(model)`, then `nnx.merge(graphdef, state)`.",
+    ),
+    (
+        errors.StateMismatchError,
+        lambda: nnx.merge(nnx.graphdef(nnx.Param(1.0)), nnx.State({})),
+        "merge: the state does not fit:\n"
+        "  - the value is missing\n"
+        "Nothing was changed. Expected one leaf for each path. Write merge(graphdef, state, "
+        "other_state) to join parts.",
+    ),
+    (
+        errors.KindMismatchError,
+        lambda: nnx.Param(1.0).update_from_state(nnx.BatchStat(2.0)),
+        "Cannot copy from a BatchStat to a Param: the kinds differ. Expected a Param. To take "
+        "the value alone write `variable.set_value(other.get_value())`.",
+    ),
+    (
+        errors.ModuleInVariableError,
+        lambda: nnx.Param([Net()]),
+        "Param(Net): a Variable cannot hold a Net, whose own Variables would be hidden from "
+        "state, split and update. Expected an array or a pytree of arrays. Write "
+        "`self.layer = Net(...)`: a Module is an attribute as it is.",
+    ),
+    (
+        errors.ModuleInVariableError,
+        lambda: nnx.Param(1.0).set_value({"a": Net()}),
+        "Param(Net): a Variable cannot hold a Net, whose own Variables would be hidden from "
+        "state, split and update. Expected an array or a pytree of arrays. Write "
+        "`self.layer = Net(...)`: a Module is an attribute as it is.",
+    ),
+    (
+        errors.FilterError,
+        lambda: nnx.state(Net(), nnx.Param(1)),
+        "Param is not a filter. Expected a Variable type, a tag (str), True or ..., False or None, a "
+        "callable (path, value) -> bool, or a list or tuple of these. Write for example nnx.Param "
+        "or nnx.PathContains('kernel').",
+    ),
+    (
+        errors.FilterError,
+        lambda: nnx.state(Net(), Net()),
+        "Net is not a filter. Expected a Variable type, a tag (str), True or ..., False or None, a "
+        "callable (path, value) -> bool, or a list or tuple of these. Write for example nnx.Param "
+        "or nnx.PathContains('kernel').",
+    ),
+    (
+        errors.EntryNotFoundError,
+        lambda: delattr(nnx.State({"a": 1}), "b"),
+        "State has no entry 'b'; it has 'a'.",
+    ),
+    (
         errors.NotAGraphDefError,
         lambda: nnx.merge(nnx.state(Net())),
         "merge: the first argument is a State. Expected the GraphDef, and the States behind it. "

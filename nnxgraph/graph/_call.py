@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from .._typing import Key
+from ..errors import NotAGraphDefError
 from ._functional import merge, split
 from ._graphdef import GraphDef
 
@@ -24,8 +25,10 @@ def call(graphdef_state: tuple[GraphDef, Any], /) -> Any:
         >>> y.shape
         (1, 3)
     """
-    graphdef, state = graphdef_state
-    return _apply(graphdef, state)
+    pair = graphdef_state if isinstance(graphdef_state, tuple) else (graphdef_state,)
+    if len(pair) < 2 or not isinstance(pair[0], GraphDef):
+        raise NotAGraphDefError("call", type(pair[0] if pair else pair).__name__)
+    return _apply(*pair)
 
 
 class CallProxy:

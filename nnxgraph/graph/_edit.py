@@ -12,11 +12,12 @@ from .._filters import Filter, filters_to_predicates
 from .._frame import check_changes, check_write
 from .._repr import path_text, short
 from .._state import fresh_leaf, states_by_filter
+from .._trees import own_containers
 from .._typing import Path
 from .._values import is_key
 from .._variable import Variable
 from ..errors import FixedContainerError, MissingFilterError, StateMismatchError
-from ._functional import Node, leaf_objects, open_graph
+from ._functional import Node, check_node, leaf_objects, open_graph
 from ._graphdef import ROOT, GraphDef, count_leaves, desc_children, descriptions, leaf_starts, record_leaves
 from ._registry import node_type
 from ._walk import Build, change_object, flatten, in_place
@@ -44,6 +45,7 @@ def update(node: Node, state: Any, /, *states: Any, strict: bool = True) -> None
         [1.0, 1.0, 1.0]
     """
     gd, leaves, objects = flatten(node)
+    check_node("update", gd, node)
     holders = dict(zip(gd.paths, objects, strict=True))
     numbers = dict(gd.leaf_paths)
     known, root_leaves = gd.addresses, count_leaves(gd.root)
@@ -95,7 +97,9 @@ def _write_all(
     new: Mapping[int, tuple[Any, Any]],
 ) -> None:
     """Write leaves by number: into their Variables, and into the objects that hold raw arrays."""
-    values = {i: v.get_raw_value() if isinstance(v, Variable) else v for i, (_, v) in new.items()}
+    values = {
+        i: own_containers(v.get_raw_value() if isinstance(v, Variable) else v) for i, (_, v) in new.items()
+    }
     written = [(h, v, values[i]) for i, (h, v) in new.items() if isinstance(h, Variable)]
     raw = {i: values[i] for i, (h, _) in new.items() if not isinstance(h, Variable)}
     for holder, _, _ in written:
@@ -172,6 +176,7 @@ def pop(node: Node, *filters: Filter) -> Any:
         raise MissingFilterError("pop")
     predicates = filters_to_predicates(filters)
     gd, leaves, objects = flatten(node)
+    check_node("pop", gd, node)
     items = [(p, v) for p, v in leaf_objects(gd, leaves, objects) if isinstance(v, Variable)]
     taken = [(p, v) for p, v in items if any(f(p, v) for f in predicates)]
     doomed = {id(v) for _, v in taken}

@@ -13,6 +13,7 @@ from .._printing import Opened, opened, tree_text
 from .._repr import path_text, short
 from .._spec import VariableSpec
 from .._state import State, fresh_leaf, states_by_filter
+from .._trees import own_containers
 from .._typing import Key, Path
 from .._values import copy_array
 from .._variable import Variable
@@ -41,9 +42,14 @@ def open_graph(where: str, node: Any, graph: bool | None) -> tuple[GraphDef, lis
     """GraphDef, leaves and objects of what a user gave."""
     graphdef, leaves, objects = flatten(node)
     check_sharing(where, graphdef, graph)
-    if not objects and graphdef.root[0] == "static":
-        raise NotANodeError(where, short(node))
+    check_node(where, graphdef, node)
     return graphdef, leaves, objects
+
+
+def check_node(where: str, graphdef: GraphDef, node: Any) -> None:
+    """Refuse a value that is no graph."""
+    if not graphdef.records and graphdef.root[0] == "static":
+        raise NotANodeError(where, short(node))
 
 
 def split(node: Node, *filters: Filter, graph: bool | None = None) -> Any:
@@ -209,7 +215,7 @@ def assemble(
     recreate_variables: bool = True,
 ) -> tuple[Any, list[Any]]:
     """The value of a GraphDef with leaves that may be Variables, and its objects in order."""
-    values = [x.get_raw_value() if isinstance(x, Variable) else x for x in leaves]
+    values = [own_containers(x.get_raw_value() if isinstance(x, Variable) else x) for x in leaves]
     if copy:
         values = [jax.tree.map(copy_array, v) for v in values]
     given = {k: x for k, x in enumerate(leaves) if isinstance(x, Variable)}
@@ -346,8 +352,7 @@ def clone(node: N, variables: bool = True, *, arrays: bool = False, graph: bool 
         False
     """
     gd, leaves, objects = open_graph("clone", node, graph)
-    if arrays:
-        leaves = [jax.tree.map(copy_array, v) for v in leaves]
+    leaves = [jax.tree.map(copy_array, v) if arrays else own_containers(v) for v in leaves]
     kept = {} if variables else {i: x for i, x in enumerate(objects) if isinstance(x, Variable)}
     return build(gd, leaves, kept)[0]  # type: ignore[no-any-return]  # the same structure
 

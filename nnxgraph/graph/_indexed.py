@@ -14,7 +14,7 @@ from .._spec import set_spec
 from .._state import FlatState, fresh_leaf
 from .._variable import Variable
 from ..errors import NotAGraphDefError, UnknownIndexError
-from ._functional import Node, assemble, flat_leaves, leaf_objects
+from ._functional import Node, assemble, check_node, flat_leaves, leaf_objects
 from ._graphdef import GraphDef, descriptions, leaf_starts
 from ._traverse import check_sharing
 from ._walk import Walk
@@ -60,6 +60,7 @@ def flatten(
         outer = tuple(found.get(id(x)) for x in walk.objects)
     graphdef = GraphDef(root, tuple(walk.records), outer)
     check_sharing("flatten", graphdef, graph)
+    check_node("flatten", graphdef, node)
     if ref_index is not None:
         ref_index.update((x, i) for i, x in enumerate(walk.objects, len(met)))
     items = leaf_objects(graphdef, walk.all_leaves(), walk.objects)

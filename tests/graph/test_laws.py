@@ -62,7 +62,7 @@ COPIES = {
 def test_copy_is_isomorphic_and_shares_nothing(way, graph):
     twin = COPIES[way](graph)
     assert same(graph, twin)
-    assert not reachable(graph).keys() & reachable(twin).keys()
+    assert not reachable(graph, values=True).keys() & reachable(twin, values=True).keys()
     assert nnx.graphdef(twin) is nnx.graphdef(graph)
 
 
@@ -201,6 +201,25 @@ def test_state_holds_each_variable_once(graph):
     held = [leaf for _, leaf in nnx.to_flat_state(nnx.variables(graph)) if is_object(leaf)]
     expected = [x for x in reachable(graph).values() if isinstance(x, nnx.Variable)]
     assert sorted(map(id, held)) == sorted(map(id, expected))
+
+
+@LAW
+@given(graph=GRAPHS)
+def test_a_state_shares_no_container_with_the_graph(graph):
+    taken = [leaf.get_raw_value() for _, leaf in nnx.to_flat_state(nnx.state(graph)) if is_object(leaf)]
+    ours = reachable(taken).keys() - {id(taken)}
+    assert not ours & reachable(graph, values=True).keys()
+
+
+@LAW
+@given(recipe=RECIPES)
+def test_update_shares_no_container_with_the_state(recipe):
+    graph = build(recipe, concrete=True)
+    state = nnx.state(graph)
+    nnx.update(graph, state)
+    given_values = [leaf.get_raw_value() for _, leaf in nnx.to_flat_state(state) if is_object(leaf)]
+    ours = reachable(given_values).keys() - {id(given_values)}
+    assert not ours & reachable(graph, values=True).keys()
 
 
 @LAW
