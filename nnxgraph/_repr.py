@@ -33,7 +33,7 @@ def short(x: Any) -> str:
     if x is None or isinstance(x, (bool, int, float, complex, str)):
         return repr(x) if len(repr(x)) <= 60 else f"a {type(x).__name__} of length {len(repr(x))}"
     if isinstance(x, (list, tuple, dict, set)):
-        return f"a {type(x).__name__} with {len(x)} entries"
+        return f"a {type(x).__name__} with {len(x)} {'entry' if len(x) == 1 else 'entries'}"
     if isinstance(x, type):
         return f"the class {x.__name__}"
     if hasattr(x, "__qualname__") or isinstance(x, functools.partial):

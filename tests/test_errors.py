@@ -196,6 +196,18 @@ TABLE = [
         "container of them.",
     ),
     (
+        errors.NotANodeError,
+        lambda: nnx.view("a", x=1),
+        "view: found 'a'. Expected a Module or another nnx.Pytree object, a Variable, or a "
+        "container of them.",
+    ),
+    (
+        errors.NotANodeError,
+        lambda: nnx.with_attributes("a", x=1),
+        "with_attributes: found 'a'. Expected a Module or another nnx.Pytree object, a Variable, or a "
+        "container of them.",
+    ),
+    (
         errors.NotAGraphDefError,
         lambda: nnx.call("a"),
         "call: the first argument is a str. Expected the GraphDef, and the States behind it. "

@@ -150,5 +150,10 @@ def test_a_class_with_slots_needs_to_say_where_its_values_are():
 def test_a_container_is_registered_once():
     with pytest.raises(errors.RegistrationError) as caught:
         nnx.register_container_type(Scaled, open=lambda x: ((), None), close=lambda s, c: None)
-    found = "registered with JAX already"
-    assert str(caught.value) == TEXT.format("register_container_type", "Scaled", found)
+    assert str(caught.value) == (
+        "register_container_type: Scaled is registered with JAX already. Expected a class that neither the "
+        "graph nor JAX knows. Leave the call out: values of a registered class are walked through as they "
+        "are."
+    )
+    with pytest.raises(errors.RegistrationError, match="list is known to the graph already"):
+        nnx.register_container_type(list, open=lambda x: ((), None), close=lambda s, c: None)

@@ -267,10 +267,12 @@ class RegistrationError(NnxError, ValueError):
 
     def text(self) -> str:
         where, cls, found = self.args
-        return (
-            f"{where}: {cls} is {found}. Expected a class that neither the graph nor JAX knows, whose "
-            f"objects have a __dict__. Write `attributes=` and `assign=` for one that keeps its values "
-            f"elsewhere."
+        node = where == "register_graph_node_type"
+        return f"{where}: {cls} is {found}. Expected a class that neither the graph nor JAX knows" + (
+            ", whose objects have a __dict__. Write `attributes=` and `assign=` for one that keeps its "
+            "values elsewhere."
+            if node
+            else ". Leave the call out: values of a registered class are walked through as they are."
         )
 
 
