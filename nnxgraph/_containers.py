@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMappin
 from typing import Any, Self, TypeVar, overload
 
 from ._module import Module
-from ._pytree import check_entry, has_data, marks_of, set_marks, unmarked
+from ._pytree import check_attribute, has_data, marks_of, set_marks, unmarked
 from ._static import packed
 from .errors import EntryNotFoundError
 from .graph._graphdef import TypedKeys
@@ -56,11 +56,11 @@ class List(Module, MutableSequence[T]):
         return List(found) if isinstance(index, slice) else found
 
     def __setitem__(self, index: Any, value: Any) -> None:
-        check_entry(self, index, value)
+        check_attribute(self, index, value)
         self._nnx_items[index] = value
 
     def __delitem__(self, index: Any) -> None:
-        check_entry(self, index)
+        check_attribute(self, index)
         del self._nnx_items[index]
 
     def __len__(self) -> int:
@@ -74,7 +74,7 @@ class List(Module, MutableSequence[T]):
 
     def insert(self, index: int, value: T) -> None:
         """Insert a value before an index."""
-        check_entry(self, index, value)
+        check_attribute(self, index, value)
         self._nnx_items.insert(index, value)
 
     def index(self, value: Any, start: int = 0, stop: int | None = None) -> int:
@@ -94,7 +94,7 @@ class List(Module, MutableSequence[T]):
 
     def sort(self, *, key: Callable[[T], Any] | None = None, reverse: bool = False) -> None:
         """Sort the elements in place, as `list.sort` does."""
-        check_entry(self, slice(None))
+        check_attribute(self, slice(None))
         self[:] = sorted(self._nnx_items, key=key, reverse=reverse)
 
     def __add__(self, other: Iterable[T]) -> List[T]:
@@ -158,11 +158,11 @@ class Dict(Module, MutableMapping[Any, T]):
         return self._nnx_items[key]  # type: ignore[no-any-return]  # as annotated by the user
 
     def __setitem__(self, key: Any, value: T) -> None:
-        check_entry(self, key, value)
+        check_attribute(self, key, value)
         self._nnx_items[key] = unmarked(self, key, value)
 
     def __delitem__(self, key: Any) -> None:
-        check_entry(self, key)
+        check_attribute(self, key)
         del self._nnx_items[key]
 
     def __iter__(self) -> Iterator[Any]:

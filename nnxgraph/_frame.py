@@ -118,7 +118,7 @@ def reading_constants(on: bool = True) -> Iterator[None]:
 
 def born_here(x: object) -> Birthplace:
     """Where a Variable or object that is being made is born; notes the line if that is asked for."""
-    if tracking.on:
+    if getattr(tracking, "value", False):
         remember_origin(x)
     return birthplace()
 
@@ -134,7 +134,7 @@ def birthplace() -> Birthplace:
 
 def _home(variable: Variable[Any]) -> Frame | None:
     """The frame that a Variable was born in, under whatever raw transform."""
-    born = variable._frame
+    born = variable._nnx_born_in
     return born.parent if type(born) is RawFrame else born
 
 
@@ -144,13 +144,15 @@ def is_home(born: Birthplace) -> bool:
     return born is frame and _jax.current_trace() is (_jax.EVAL_TRACE if frame is None else frame.trace)
 
 
-def check_change(owner: Any, born: Birthplace, what: str, holds_data: Callable[[], bool]) -> None:
+def check_change(owner: Any, what: str, holds_data: Callable[[], bool]) -> None:
     """Refuse a change of an object's attributes, or of metadata, that could not be handed back.
 
     Away from where the object was born a change is refused under a raw JAX transform, in a function that does
     not run at each call, and if it puts data of an inner function on an object outside of it.
     """
-    frame, trace = thread.frame, _jax.current_trace()
+    frame, trace, born = thread.frame, _jax.current_trace(), birth_of(owner)
+    if is_home(born):
+        return
     if type(born) is RawFrame:
         if born.trace_ref() is trace or born.trace_ref() is None:
             return
@@ -168,18 +170,14 @@ def check_change(owner: Any, born: Birthplace, what: str, holds_data: Callable[[
 
 def birth_of(x: Any) -> Birthplace:
     """Where a Variable or object was born; an object of a foreign class is at home everywhere."""
-    cls = type(x)
-    if hasattr(cls, "_nnx_born_in"):
-        return x._nnx_born_in  # type: ignore[no-any-return]  # a slot of Pytree
-    return x._frame if hasattr(cls, "_frame") else birthplace()
+    is_ours = hasattr(type(x), "_nnx_born_in")
+    return x._nnx_born_in if is_ours else birthplace()
 
 
 def check_changes(objects: Iterable[Any], values: Callable[[], Iterable[Any]]) -> None:
     """Refuse to change the attributes of objects, if that could not be handed back, before any is changed."""
     for x in objects:
-        born = birth_of(x)
-        if not is_home(born):
-            check_change(x, born, "the attributes", lambda: any(map(_jax.is_tracer, values())))
+        check_change(x, "the attributes", lambda: any(map(_jax.is_tracer, values())))
 
 
 def _facts(x: Any) -> tuple[str, str, str | None]:
@@ -228,7 +226,7 @@ def _read(variable: Variable[Any], frame: Frame | None) -> Any:
 
 def check_write(variable: Variable[Any]) -> None:
     """Refuse a write whose value could not be handed back."""
-    frame, trace, born = thread.frame, _jax.current_trace(), variable._frame
+    frame, trace, born = thread.frame, _jax.current_trace(), variable._nnx_born_in
     if type(born) is RawFrame:
         if born.trace_ref() is trace:
             return
@@ -243,7 +241,7 @@ def check_write(variable: Variable[Any]) -> None:
 
 def write(variable: Variable[Any], value: Any) -> None:
     """Give a Variable a new raw value, here and wherever it will be handed back."""
-    frame, born = thread.frame, variable._frame
+    frame, born = thread.frame, variable._nnx_born_in
     if is_home(born):
         variable._value = value
         return

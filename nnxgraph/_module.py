@@ -149,11 +149,12 @@ class Module(Pytree):
         if type(found) is not variable_type and (found is not None or callable(taken)):
             raise NameTakenError(where, name, type(taken).__name__, variable_type.__name__)
         value = unwrapped(value)
-        takers = [(r, p) for r, p in recorders_of(self) if r.wants(variable_type)]
+        known = recorders_of(self)
+        takers = [(r, p) for r, p in known if r.wants(variable_type)]
         if takers:
             slot = Slot((*takers[0][1], name), variable_type)
             takers[0][0].record(where, slot, lambda old: reduce_fn(old, value), init_fn)
-        elif recorders_of(self) or not _sows_here(where, variable_type, capture_noop):
+        elif known or not _sows_here(where, variable_type, capture_noop):
             return False
         else:
             old = init_fn() if found is None else found.get_value()

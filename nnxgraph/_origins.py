@@ -10,33 +10,21 @@ import gc
 import itertools
 import sys
 import weakref
-from types import TracebackType
 from typing import Any
 
 from ._repr import path_text
+from ._settings import Setting
 from ._typing import Path
+from ._values import is_object
 
 _HOLDERS = 64  # how many that refer to a value are looked at
 _STEPS = 24  # how often the garbage collector is asked
 
 
-class _Tracking:
-    """Whether origins are noted; one object, so that asking costs little."""
-
-    __slots__ = ("on",)
-
-    def __init__(self) -> None:
-        self.on = False
-
-
-tracking = _Tracking()
-_origins: dict[int, tuple[weakref.ref[Any], str]] = {}
-
-
-class set_origin_tracking:
+class set_origin_tracking(Setting):
     """Set whether errors can say in which line a Variable or object was made, at once or for a `with` block.
 
-    It costs some microseconds for each Variable and object made, in all threads.
+    It costs some microseconds for each Variable and object that the thread makes.
 
     Args:
         value: True to note the lines, False (the default) not to.
@@ -46,22 +34,11 @@ class set_origin_tracking:
         ...     model = nnx.Linear(2, 3, rngs=nnx.Rngs(0))
     """
 
-    def __init__(self, value: bool):
-        self._previous = tracking.on
-        tracking.on = value
-
-    def __enter__(self) -> None:
-        return None
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        tracking.on = self._previous
+    _default = False
 
 
+tracking = set_origin_tracking._local  # read for each Variable that is made, so without a call
+_origins: dict[int, tuple[weakref.ref[Any], str]] = {}
 _PACKAGE = __name__.partition(".")[0]
 
 
@@ -116,7 +93,7 @@ class _Search:
         for referrer in itertools.islice(referrers, _HOLDERS):
             if id(referrer) in own:
                 continue
-            if hasattr(type(referrer), "_nnx_born_in"):
+            if is_object(referrer):
                 names = [name for name, value in vars(referrer).items() if value is x]
                 return referrer, tuple(names[:1])  # no name: its `__dict__`, or the entries of a List or Dict
             key = _key_in(referrer, x)

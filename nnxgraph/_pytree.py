@@ -195,15 +195,13 @@ class Pytree:
         return self
 
     def __setattr__(self, name: str, value: Any) -> None:
-        if not is_home(self._nnx_born_in):
-            check_attributes(self, name, value)
+        check_attribute(self, name, value)
         if type(value) is Mark or self._nnx_marks or self._nnx_class_marks:
             value = unmarked(self, name, value)
         object.__setattr__(self, name, value)
 
     def __delattr__(self, name: str) -> None:
-        if not is_home(self._nnx_born_in):
-            check_attributes(self, name)
+        check_attribute(self, name)
         object.__delattr__(self, name)
 
     def __getstate__(self) -> Any:
@@ -223,17 +221,12 @@ class Pytree:
     __repr__ = tree_text
 
 
-def check_entry(owner: Pytree, key: Any, value: Any = None) -> None:
-    """Refuse to set or delete an entry of a List or Dict, where that could not be handed back."""
-    if not is_home(owner._nnx_born_in):
-        check_attributes(owner, key, value)
-
-
-def check_attributes(owner: Pytree, name: Any, value: Any = None) -> None:
+def check_attribute(owner: Pytree, name: Any, value: Any = None) -> None:
     """Refuse to set or delete an attribute, or an entry, where the change could not be handed back."""
-    what = f"attribute {name!r}" if isinstance(name, str) else f"entry {short(name)}"
     home = owner._nnx_born_in
-    check_change(owner, home, what, lambda: _ends_here(value, home))
+    if not is_home(home):
+        what = f"attribute {name!r}" if isinstance(name, str) else f"entry {short(name)}"
+        check_change(owner, what, lambda: _ends_here(value, home))
 
 
 def _ends_here(value: Any, home: Birthplace) -> bool:

@@ -142,7 +142,7 @@ class Recorder:
 
     def _check_room(self, where: str) -> None:
         """Refuse to record under a transform that takes no new values of Variables that it only captures."""
-        home, frame = self._store._frame, thread.frame
+        home, frame = self._store._nnx_born_in, thread.frame
         while frame is not None and frame is not home:
             if frame.name in _OF_FIXED_FORM:
                 raise CaptureTraceError(where, frame.name)
@@ -150,7 +150,7 @@ class Recorder:
 
     def check_place(self, where: str, copies_return: bool) -> None:
         """Refuse what happens to a copy that a transform made, unless what is left in the copy comes back."""
-        here, home = birthplace(), self._store._frame
+        here, home = birthplace(), self._store._nnx_born_in
         if here is None or here is home:
             return
         if isinstance(here, Frame):

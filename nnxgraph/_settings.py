@@ -22,7 +22,7 @@ class Mode(NamedTuple):
 GRAPH_MODE = Mode()
 
 
-class _Setting:
+class Setting:
     """A thread-local default; calling the class sets it, `with` sets it for a while."""
 
     _default: ClassVar[bool] = True
@@ -57,7 +57,7 @@ class _Setting:
         type(self)._local.value = self._previous
 
 
-class set_graph_mode(_Setting):
+class set_graph_mode(Setting):
     """Set whether objects may be shared (the default `graph=True`), at once or for a `with` block.
 
     Args:
@@ -70,7 +70,7 @@ class set_graph_mode(_Setting):
     """
 
 
-class set_graph_updates(_Setting):
+class set_graph_updates(Setting):
     """Set whether changes of structure reach the caller's objects (the default), at once or in a `with`.
 
     Args:

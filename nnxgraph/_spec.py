@@ -7,7 +7,7 @@ import weakref
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from ._frame import Birthplace, check_change, is_home
+from ._frame import Birthplace, check_change
 from ._static import own_copy, packed, static_key
 from ._typing import MISSING, Missing
 from .errors import AttributeNotFoundError
@@ -161,8 +161,8 @@ def canonical(metadata: Mapping[str, Any]) -> dict[str, Any]:
 class HasSpec:
     """The part of a Variable that is its kind and metadata."""
 
-    __slots__ = ("_frame", "_spec")
-    _frame: Birthplace
+    __slots__ = ("_nnx_born_in", "_spec")
+    _nnx_born_in: Birthplace
     _spec: VariableSpec
 
     def _describe(self) -> str:
@@ -218,8 +218,7 @@ class HasSpec:
         if len(args) == 2:
             kwargs[args[0]] = args[1]
             args = ()
-        if not is_home(self._frame):
-            check_change(self, self._frame, "metadata", lambda: False)
+        check_change(self, "metadata", lambda: False)
         base = canonical(dict(*args)) if args else self._metadata
         set_spec(self, VariableSpec.of(self._spec.kind, {**base, **canonical(kwargs)}))
 

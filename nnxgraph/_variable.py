@@ -112,7 +112,7 @@ class Variable(Operators, HasSpec, Generic[A]):
 
     def get_raw_value(self) -> A:
         """The value as it is stored, without `on_get_value` hooks."""
-        if _frame.thread.frame is self._frame:
+        if _frame.thread.frame is self._nnx_born_in:
             return self._value
         return _frame.read(self)  # type: ignore[no-any-return]  # the same A in another frame
 
@@ -296,7 +296,7 @@ class Variable(Operators, HasSpec, Generic[A]):
     # Python's protocols.
 
     def __getattr__(self, name: str) -> Any:
-        if name.startswith("__") or name in ("_spec", "_value", "_frame"):
+        if name.startswith("__") or name in ("_spec", "_value", "_nnx_born_in"):
             raise AttributeError(name)
         if name in _ARRAY_FIRST and hasattr(value := self.get_value(), name):
             return getattr(value, name)
@@ -355,7 +355,7 @@ class Variable(Operators, HasSpec, Generic[A]):
 
 
 _set_value = Variable.__dict__["_value"].__set__
-_set_frame = HasSpec.__dict__["_frame"].__set__
+_set_frame = HasSpec.__dict__["_nnx_born_in"].__set__
 
 
 def new_variable(spec: VariableSpec, value: Any) -> Any:

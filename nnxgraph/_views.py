@@ -12,7 +12,7 @@ from ._module import set_where_found
 from ._repr import path_text
 from ._typing import Path
 from .errors import UnknownViewArgumentsError
-from .graph._functional import clone, open_graph
+from .graph._functional import copied
 from .graph._registry import is_node
 from .graph._traverse import iter_graph
 
@@ -55,8 +55,7 @@ def view(
         >>> eval_model.a.kernel is model.a.kernel
         True
     """
-    open_graph("view", node, graph)
-    twin = clone(node, variables=False, graph=graph)
+    twin = copied("view", node, False, False, graph)
     found = list(_viewable(twin, only))
     known = {name for _, _, parameters in found for name in parameters}
     takes_all = any(map(_takes_all, (parameters for _, _, parameters in found)))
@@ -100,8 +99,7 @@ def with_attributes(
         >>> twin.a.rate, twin.b.rate, model.a.rate
         (0.1, 0.5, 0.5)
     """
-    open_graph("with_attributes", node, graph)
-    twin = clone(node, variables=False, graph=graph)
+    twin = copied("with_attributes", node, False, False, graph)
     set_where_found("with_attributes", twin, (only,), raise_if_not_found, graph, attributes)
     return twin
 

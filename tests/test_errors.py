@@ -1,13 +1,12 @@
 """The exact text of each error of the engine, provoked as a user would."""
 
-import pickle
-
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
 import nnxgraph as nnx
 from nnxgraph import errors
+from tests.provoked import check_error
 
 
 class Net(nnx.Module):
@@ -357,19 +356,8 @@ TABLE = [
 
 
 @pytest.mark.parametrize(("error", "provoke", "text"), TABLE)
-def test_the_text_of_an_error(error, provoke, text):
-    with pytest.raises(error) as caught:
-        provoke()
-    assert str(caught.value) == text
-
-
-@pytest.mark.parametrize(("error", "provoke", "text"), TABLE)
-def test_an_error_pickles_with_its_text(error, provoke, text):
-    with pytest.raises(error) as caught:
-        provoke()
-    twin = pickle.loads(pickle.dumps(caught.value))
-    assert type(twin) is error
-    assert str(twin) == text
+def test_the_text_of_an_error_also_after_a_pickle(error, provoke, text):
+    check_error(error, provoke, text)
 
 
 def test_texts_hold_no_contents_of_arrays():

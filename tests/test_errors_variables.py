@@ -1,13 +1,12 @@
 """The exact text of each error of Variables and their kinds, provoked as a user would."""
 
-import pickle
-
 import jax
 import jax.numpy as jnp
 import pytest
 
 import nnxgraph as nnx
 from nnxgraph import errors
+from tests.provoked import check_error
 
 
 class Scale(nnx.Variable):
@@ -177,9 +176,5 @@ TABLE = [
 
 
 @pytest.mark.parametrize(("error", "provoke", "text"), TABLE)
-def test_the_text_of_an_error(error, provoke, text):
-    with pytest.raises(error) as caught:
-        provoke()
-    assert str(caught.value) == text
-    twin = pickle.loads(pickle.dumps(caught.value))
-    assert (type(twin), str(twin)) == (error, text)
+def test_the_text_of_an_error_also_after_a_pickle(error, provoke, text):
+    check_error(error, provoke, text)

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from .._printing import Opened, opened
 from .._typing import MISSING, Key
+from ._graphdef import Desc, GraphDef
 from ._registry import object_opened
-
-if TYPE_CHECKING:
-    from ._graphdef import Desc, GraphDef
 
 
 class Described:

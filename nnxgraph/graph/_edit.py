@@ -105,13 +105,14 @@ def _write_all(
     for holder, _, _ in written:
         check_write(holder)
     renamed = [h for h, v, _ in written if isinstance(v, Variable) and v._spec is not h._spec]
-    check_changes((*renamed, *raw_owners(gd, objects, raw)), raw.values)
+    owners = raw_owners(gd, raw)
+    check_changes((*renamed, *(objects[k] for k in owners)), raw.values)
     for holder, given, value in written:
         holder.set_raw_value(value)
         if isinstance(given, Variable) and given._spec is not holder._spec:
             holder.set_metadata(dict(given._metadata))
     if raw:
-        replace_raw_leaves(gd, leaves, objects, raw)
+        replace_raw_leaves(gd, leaves, objects, raw, owners)
     start = count_leaves(gd.root)
     if any(i < start for i in raw):
         builder = Build(gd.records)
@@ -119,25 +120,22 @@ def _write_all(
         in_place(node, builder.value(gd.root, iter([raw.get(i, leaves[i]) for i in range(start)])))
 
 
-def raw_owners(gd: GraphDef, objects: Sequence[Any], raw: Mapping[int, Any]) -> list[Any]:
-    """The objects that hold plain arrays, given by number of their leaf."""
-    return [objects[k] for k in _raw_owners(gd, raw)]
-
-
-def _raw_owners(gd: GraphDef, raw: Mapping[int, Any]) -> list[int]:
-    """The numbers of these objects."""
+def raw_owners(gd: GraphDef, raw: Mapping[int, Any]) -> list[int]:
+    """The numbers of the objects that hold plain arrays, given by number of their leaf."""
     spans = zip(leaf_starts(gd), map(record_leaves, gd.records), strict=True)
     held = [any(i in raw for i in range(start, start + n)) for start, n in spans] if raw else []
     return [k for k, holds in enumerate(held) if holds and gd.records[k][0] == "object"]
 
 
-def replace_raw_leaves(gd: GraphDef, leaves: list[Any], objects: list[Any], raw: Mapping[int, Any]) -> None:
-    """Put new arrays, by number of their leaf, where objects hold plain ones."""
+def replace_raw_leaves(
+    gd: GraphDef, leaves: list[Any], objects: list[Any], raw: Mapping[int, Any], owners: Sequence[int]
+) -> None:
+    """Put new arrays, by number of their leaf, into the objects that hold plain ones."""
     merged = [raw.get(i, leaf) for i, leaf in enumerate(leaves)]
     builder = Build(gd.records)
     builder.objects = objects
     starts = leaf_starts(gd)
-    for k in _raw_owners(gd, raw):
+    for k in owners:
         x, record, start = objects[k], gd.records[k], starts[k]
         attributes = dict(node_type(type(x)).attributes(x))
         for name, desc in zip(record[2], record[3], strict=True):

@@ -18,6 +18,7 @@ from .._typing import Key, Path
 from .._values import copy_array
 from .._variable import Variable
 from ..errors import NotAGraphDefError, NotANodeError, StateMismatchError
+from ._describe import open_graphdef
 from ._graphdef import GraphDef, leaf_starts
 from ._traverse import check_sharing, recursive_map
 from ._walk import flatten
@@ -215,9 +216,7 @@ def assemble(
     recreate_variables: bool = True,
 ) -> tuple[Any, list[Any]]:
     """The value of a GraphDef with leaves that may be Variables, and its objects in order."""
-    values = [own_containers(x.get_raw_value() if isinstance(x, Variable) else x) for x in leaves]
-    if copy:
-        values = [jax.tree.map(copy_array, v) for v in values]
+    values = _own([x.get_raw_value() if isinstance(x, Variable) else x for x in leaves], copy)
     given = {k: x for k, x in enumerate(leaves) if isinstance(x, Variable)}
     objects = {i: given[k] for i, k in enumerate(leaf_starts(gd)) if k in given and _holds(gd, i)}
     specs = {i: x._spec for i, x in objects.items()}
@@ -306,6 +305,7 @@ def _open(pair: GraphState) -> Opened:
 
 
 opened.register(GraphState, _open)
+opened.register(GraphDef, open_graphdef)
 
 
 def unpack(node: Node, *filters: Filter, graph: bool | None = None) -> Any:
@@ -351,10 +351,19 @@ def clone(node: N, variables: bool = True, *, arrays: bool = False, graph: bool 
         >>> nnx.clone(model).kernel is model.kernel
         False
     """
-    gd, leaves, objects = open_graph("clone", node, graph)
-    leaves = [jax.tree.map(copy_array, v) if arrays else own_containers(v) for v in leaves]
+    return copied("clone", node, variables, arrays, graph)
+
+
+def copied(where: str, node: N, variables: bool, arrays: bool, graph: bool | None) -> N:
+    """A copy of a graph, with its Variables if `variables` is False, else with new ones."""
+    gd, leaves, objects = open_graph(where, node, graph)
     kept = {} if variables else {i: x for i, x in enumerate(objects) if isinstance(x, Variable)}
-    return build(gd, leaves, kept)[0]  # type: ignore[no-any-return]  # the same structure
+    return build(gd, _own(leaves, arrays), kept)[0]  # type: ignore[no-any-return]  # the same structure
+
+
+def _own(values: Sequence[Any], arrays: bool) -> list[Any]:
+    """Values in containers of their own, and in buffers of their own if `arrays`."""
+    return [jax.tree.map(copy_array, v) if arrays else own_containers(v) for v in values]
 
 
 def map(

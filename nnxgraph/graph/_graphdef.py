@@ -31,11 +31,10 @@ from typing import Any, ClassVar
 
 import jax
 
-from .._printing import opened, tree_text
+from .._printing import tree_text
 from .._state import Paths
 from .._static import static_key
 from .._typing import Key, Path
-from ._describe import open_graphdef
 
 Desc = tuple[Any, ...]
 LEAF: Desc = ("leaf",)
@@ -344,4 +343,3 @@ def leaf_starts(graphdef: GraphDef) -> tuple[int, ...]:
 
 
 jax.tree_util.register_static(GraphDef)
-opened.register(GraphDef, open_graphdef)

@@ -389,9 +389,9 @@ class Boundary:
         for variable in (*(holders[k] for k in written if k in holders), *(v for v, _ in late)):
             check_write(variable)
         raw = {k: value for k, value in written.items() if k not in holders}
-        changed = [crossing.objects[i] for i, _, _ in edits]
+        owners = raw_owners(graphdef, raw)
         check_changes(
-            (*changed, *raw_owners(graphdef, crossing.objects, raw)),
+            [crossing.objects[i] for i in (*(i for i, _, _ in edits), *owners)],
             lambda: (*raw.values(), *jax.tree.leaves([a for _, _, a in edits])),
         )
         for k, value in written.items():
@@ -405,7 +405,7 @@ class Boundary:
                 attributes = _without_change(x, graphdef.records[i], record, attributes)
             change_object(x, record, attributes)
         if raw:
-            replace_raw_leaves(graphdef, crossing.leaves, crossing.objects, raw)
+            replace_raw_leaves(graphdef, crossing.leaves, crossing.objects, raw, owners)
 
 
 def _take(feed: Iterator[Any], count: int) -> list[Any]:

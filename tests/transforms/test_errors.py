@@ -1,7 +1,5 @@
 """The exact text of each error of the transforms, provoked as a user would."""
 
-import pickle
-
 import jax
 import jax.numpy as jnp
 import pytest
@@ -9,6 +7,7 @@ import pytest
 import nnxgraph as nnx
 from nnxgraph import errors
 from nnxgraph.errors import _transforms
+from tests.provoked import check_error
 from tests.transforms.subjects import Cell, cells, f32
 
 XS = jnp.arange(3.0)
@@ -170,19 +169,8 @@ TABLE = [
 
 
 @pytest.mark.parametrize(("error", "provoke", "text"), TABLE)
-def test_the_text_of_an_error(error, provoke, text):
-    with pytest.raises(error) as caught:
-        provoke()
-    assert str(caught.value) == text
-
-
-@pytest.mark.parametrize(("error", "provoke", "text"), TABLE)
-def test_an_error_pickles_with_its_text(error, provoke, text):
-    with pytest.raises(error) as caught:
-        provoke()
-    twin = pickle.loads(pickle.dumps(caught.value))
-    assert type(twin) is error
-    assert str(twin) == text
+def test_the_text_of_an_error_also_after_a_pickle(error, provoke, text):
+    check_error(error, provoke, text)
 
 
 def test_every_error_of_the_transforms_is_in_the_table():
