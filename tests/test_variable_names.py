@@ -26,9 +26,10 @@ KNOWN = {
 
 @pytest.fixture(autouse=True)
 def registry(monkeypatch):
-    """The tables as they were, after each test."""
-    monkeypatch.setattr(names, "_kinds", dict(names._kinds))
-    monkeypatch.setattr(names, "_names", dict(names._names))
+    """Tables of our own kinds alone for each test, whatever was registered before; then the old ones."""
+    kinds = {name: kind for name, kind in names._kinds.items() if kind.__module__.startswith("nnxgraph.")}
+    monkeypatch.setattr(names, "_kinds", kinds)
+    monkeypatch.setattr(names, "_names", {kind: name for name, kind in kinds.items()})
 
 
 @pytest.mark.parametrize("name", KNOWN)
