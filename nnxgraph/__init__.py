@@ -147,13 +147,13 @@ from .training import OptState as OptState
 from .training import OptVariable as OptVariable
 from .training import metrics as metrics
 from .transforms._axes import PARTITION_NAME as PARTITION_NAME
-from .transforms._compile import eval_shape as eval_shape
 from .transforms._compile import jit as jit
-from .transforms._compile import remat as remat
 from .transforms._control import cond as cond
 from .transforms._control import fori_loop as fori_loop
 from .transforms._control import switch as switch
 from .transforms._control import while_loop as while_loop
+from .transforms._evaluate import eval_shape as eval_shape
+from .transforms._evaluate import remat as remat
 from .transforms._grad import DiffState as DiffState
 from .transforms._grad import grad as grad
 from .transforms._grad import value_and_grad as value_and_grad

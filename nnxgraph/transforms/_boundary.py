@@ -35,6 +35,7 @@ from ..graph._registry import kind_of, node_type
 from ..graph._traverse import duplicate_paths
 from ..graph._walk import Build, Walk, change_object
 from ._axes import NamedAxis
+from ._functions import Lifted
 from ._lanes import Lane, Names, Resolver
 
 Lanes = tuple[list[Any], ...]
@@ -105,6 +106,9 @@ class _Inside:
     objects: list[Any]
     leaves: list[Any]
     flat: dict[int, tuple[list[Any], Any]]  # leaves that are pytrees, as they came in
+
+
+Apply = Callable[[Callable[..., Any], Call], Any]
 
 
 def spread(leaves: Sequence[Any], lane_of: Sequence[int], count: int) -> Lanes:
@@ -211,6 +215,18 @@ class Boundary:
     def places(self, crossing: Crossing) -> dict[int, tuple[Any, Path, Path]]:
         """The prefix, local path and path of each object of the arguments."""
         return self._resolve(crossing.layout.graphdef, crossing.objects, crossing.names).places
+
+    def run(
+        self, user: Lifted, args: tuple[Any, ...], kwargs: dict[str, Any], apply: Apply
+    ) -> tuple[Any, Any]:
+        """One call of a transform that keeps no cache: the head, and the rest of the result.
+
+        `apply` gets the function as JAX sees it and calls its transform over (layout, lanes).
+        """
+        crossing = self.split(args, kwargs, user.bound, names=user.names)
+        call = Call(crossing)
+        head, packed = apply(self.purify(user.f, call), call)
+        return head, self.merge(packed, crossing, call)
 
     def purify(self, f: Callable[..., Any], call: Call | None = None) -> Callable[..., Any]:
         """The function as JAX sees it: (layout, lanes) -> (head, (change, lanes)).

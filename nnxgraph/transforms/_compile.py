@@ -1,4 +1,4 @@
-"""jit, remat, eval_shape: transforms that treat all leaves alike, but for shardings and donation."""
+"""jit: one lane for each sharding, with or without donation."""
 
 from __future__ import annotations
 
@@ -12,8 +12,14 @@ from .._settings import current_mode
 from .._static import Static
 from .._typing import MISSING
 from ..errors import DonationError
-from ._boundary import Boundary, Call, Crossing, leaf_text
-from ._functions import argument_names, as_tuple, in_range, keeps_type, positions_and_names, unbind
+from ._boundary import Boundary, Crossing, leaf_text
+from ._functions import (
+    argument_names,
+    in_range,
+    keeps_type,
+    positions_and_names,
+    unbind,
+)
 from ._lanes import STATIC, Lane, PrefixRule, collect_lanes, is_structured
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -224,88 +230,3 @@ def _check_donation(boundary: Boundary, crossing: Crossing) -> None:
         first = donated.get(id(leaf), k)
         if first != k and isinstance(leaf, jax.Array):
             raise DonationError(boundary.name, leaf_text(crossing, first), leaf_text(crossing, k))
-
-
-@keeps_type
-def remat(
-    f: Any = MISSING,
-    *,
-    prevent_cse: bool = True,
-    static_argnums: int | tuple[int, ...] = (),
-    policy: Callable[..., bool] | None = None,
-    graph: bool | None = None,
-    graph_updates: bool | None = None,
-) -> Any:
-    """Recompute a function's intermediate values in the backward pass instead of storing them.
-
-    Args:
-        f: The function, method or callable object; left out for a decorator.
-        prevent_cse: As for `jax.checkpoint`; may be False inside `nnx.scan`.
-        static_argnums: Positions of arguments that are a part of the program.
-        policy: Which values to store after all; see `jax.checkpoint_policies`.
-        graph: False to refuse shared Variables.
-        graph_updates: False to propagate values of Variables only.
-
-    Returns:
-        The function, or a decorator. Values are the same as without it.
-
-    Example:
-        >>> model = nnx.Linear(2, 3, rngs=nnx.Rngs(0))
-        >>> loss = nnx.remat(lambda model, x: model(x).sum())
-        >>> nnx.grad(loss)(model, jnp.ones((1, 2))).bias.tolist()
-        [1.0, 1.0, 1.0]
-    """
-    inner, bound = unbind(f)
-    names = argument_names(inner, len(bound))
-    static = as_tuple(static_argnums)
-
-    @functools.wraps(f, updated=())
-    def wrapper(*args: Any, **kwargs: Any) -> Any:
-        chosen = {in_range(i, len(args)) for i in static}
-        args = tuple(Static(a) if i in chosen else a for i, a in enumerate(args))
-        prefix = tuple(STATIC if i in chosen else None for i in range(len(args)))
-        boundary = Boundary("remat", (None,), prefix, mode=current_mode(graph, graph_updates))
-        crossing = boundary.split(args, kwargs, bound, names=names)
-        call = Call(crossing)
-        # one function a call: jax.checkpoint caches by function, and this one may capture outer values
-        lifted = jax.checkpoint(boundary.purify(inner, call), prevent_cse=prevent_cse, policy=policy)
-        _, packed = lifted(crossing.layout, crossing.lanes)
-        return boundary.merge(packed, crossing, call)
-
-    return wrapper
-
-
-def eval_shape(
-    f: Callable[..., Any],
-    *args: Any,
-    graph: bool | None = None,
-    graph_updates: bool | None = None,
-    **kwargs: Any,
-) -> Any:
-    """The shapes and dtypes of a function's results, without computing anything.
-
-    Args:
-        f: The function, method or callable object.
-        *args: Its arguments; they are not changed.
-        graph: False to refuse shared Variables.
-        graph_updates: Accepted like elsewhere; nothing is propagated.
-        **kwargs: Its keyword arguments.
-
-    Returns:
-        The results with `jax.ShapeDtypeStruct` for arrays; objects are new.
-
-    Example:
-        >>> shapes = nnx.eval_shape(lambda: nnx.Linear(2, 3, rngs=nnx.Rngs(0)))
-        >>> shapes.kernel
-        Param( # 6 (24 B)
-          value=float32[2,3] abstract
-        )
-    """
-    inner, bound = unbind(f)
-    boundary = Boundary("eval_shape", (None,), fresh=True, mode=current_mode(graph, None))
-    names = argument_names(inner, len(bound))
-    crossing = boundary.split(args, kwargs, bound, names=names)
-    call = Call(crossing)
-    _, packed = jax.eval_shape(boundary.purify(inner, call), crossing.layout, crossing.lanes)
-    call.written = []
-    return boundary.merge(packed, crossing, call)

@@ -7,8 +7,9 @@ import inspect
 import itertools
 import types
 from collections.abc import Callable, Sequence
-from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar, cast, overload
+from typing import Any, Concatenate, NamedTuple, ParamSpec, Protocol, TypeVar, cast, overload
 
+from .._static import Static
 from ..graph._registry import is_graph_value
 
 P = ParamSpec("P")
@@ -77,6 +78,20 @@ def unbind(f: Callable[..., Any]) -> tuple[Callable[..., Any], tuple[Any, ...]]:
     return f, ()
 
 
+class Lifted(NamedTuple):
+    """A user's callable as a plain function, what is bound to it, and the names of its other arguments."""
+
+    f: Callable[..., Any]
+    bound: tuple[Any, ...]
+    names: tuple[str, ...]
+
+
+def lifted(f: Callable[..., Any]) -> Lifted:
+    """A user's callable, taken apart."""
+    inner, bound = unbind(f)
+    return Lifted(inner, bound, argument_names(inner, len(bound)))
+
+
 def unbind_all(functions: Sequence[Callable[..., Any]]) -> tuple[list[Callable[..., Any]], tuple[Any, ...]]:
     """Plain functions, each of which takes first what is bound to any of them; and what that is."""
     parts = [unbind(f) for f in functions]
@@ -138,3 +153,9 @@ def positions_and_names(
 def in_range(position: int, count: int) -> int:
     """A position counted from the front."""
     return position + count if position < 0 else position
+
+
+def with_static(args: tuple[Any, ...], positions: Sequence[int]) -> tuple[tuple[Any, ...], set[int]]:
+    """The arguments with those at the positions made a part of the program, and the positions in range."""
+    chosen = {in_range(i, len(args)) for i in positions}
+    return tuple(Static(a) if i in chosen else a for i, a in enumerate(args)), chosen

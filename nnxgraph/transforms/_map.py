@@ -16,7 +16,7 @@ from .._typing import MISSING
 from ..errors import AxisSizeError, LaneWriteError
 from ._axes import named_axis
 from ._boundary import Boundary, Call, Change, Crossing, gather, leaf_text, variable_of
-from ._functions import argument_names, keeps_type, unbind
+from ._functions import keeps_type, lifted
 from ._lanes import collect_lanes
 
 
@@ -65,8 +65,7 @@ def vmap(
         >>> nnx.vmap(lambda model, x: model(x), in_axes=(0, None))(models, jnp.ones(2)).shape
         (5, 3)
     """
-    inner, bound = unbind(f)
-    names = argument_names(inner, len(bound))
+    user = lifted(f)
     if type(in_axes) is list:
         in_axes = tuple(in_axes)
     lanes = tuple(collect_lanes(None, 0, in_axes, out_axes))
@@ -84,15 +83,15 @@ def vmap(
             axes=named_axis(transform_metadata),
             mode=current_mode(graph, graph_updates),
         )
-        crossing = boundary.split(args, kwargs, bound, names=names)
-        size = lane_count(boundary, crossing, axis_size)
-        call = Call(crossing)
-        pure = _checked(boundary, crossing, call, boundary.purify(inner, call))
-        mapped = jax.vmap(
-            pure, in_axes=(None, lanes), out_axes=(None, (None, lanes)), axis_size=size, **options
-        )
-        _, packed = mapped(crossing.layout, crossing.lanes)
-        return boundary.merge(packed, crossing, call)
+
+        def apply(pure: Any, call: Call) -> Any:
+            size = lane_count(boundary, call.crossing, axis_size)
+            checked = _checked(boundary, call, pure)
+            axes = {"in_axes": (None, lanes), "out_axes": (None, (None, lanes))}
+            mapped = jax.vmap(checked, **axes, axis_size=size, **options)
+            return mapped(call.crossing.layout, call.crossing.lanes)
+
+        return boundary.run(user, args, kwargs, apply)[1]
 
     return wrapper
 
@@ -124,7 +123,7 @@ def lane_count(boundary: Boundary, crossing: Crossing, wanted: int | None) -> in
     return wanted if wanted is not None else next(iter(sizes))
 
 
-def _checked(boundary: Boundary, crossing: Crossing, call: Call, pure: Any) -> Any:
+def _checked(boundary: Boundary, call: Call, pure: Any) -> Any:
     """The function with a clear error for a value that differs by lane where one for all must leave."""
     shared = boundary.lanes.index(None)
 
@@ -132,14 +131,15 @@ def _checked(boundary: Boundary, crossing: Crossing, call: Call, pure: Any) -> A
         head, (change, out) = pure(layout, lanes)
         for number, value in enumerate(gather(out, change.lane_of)):
             if change.lane_of[number] == shared and any(map(_jax.differs_by_lane, jax.tree.leaves(value))):
-                raise LaneWriteError(boundary.name, _receiver(crossing, call, change, number))
+                raise LaneWriteError(boundary.name, _receiver(call, change, number))
         return head, (change, out)
 
     return checked
 
 
-def _receiver(crossing: Crossing, call: Call, change: Change, number: int) -> str:
+def _receiver(call: Call, change: Change, number: int) -> str:
     """What would get a leaf of a change, in words."""
+    crossing = call.crossing
     behind = number - len(change.written)
     if behind < 0:
         k = change.written[number]
