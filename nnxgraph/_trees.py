@@ -19,7 +19,7 @@ def one_level(x: Any) -> Level | None:
     pairs, treedef = jax.tree_util.tree_flatten_with_path(x, is_leaf=lambda y: y is not x)
     if len(pairs) == 1 and not pairs[0][0]:
         return None
-    return [v for _, v in pairs], tuple(_plain_key(path[0]) for path, _ in pairs), treedef
+    return [v for _, v in pairs], tuple(plain_key(path[0]) for path, _ in pairs), treedef
 
 
 def own_containers(x: Any) -> Any:
@@ -34,7 +34,7 @@ def own_containers(x: Any) -> Any:
     return x if level is None else level[2].unflatten(list(map(own_containers, level[0])))
 
 
-def _plain_key(entry: Any) -> Key:
+def plain_key(entry: Any) -> Key:
     """A JAX key as an entry of our paths."""
     if isinstance(entry, GetAttrKey):
         name: Key = entry.name

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, MutableMapping, Sequence
 from typing import Any
 
+from .._frame import check_write
 from .._spec import set_spec
 from .._state import FlatState, fresh_leaf
 from .._variable import Variable
@@ -106,21 +107,34 @@ def unflatten(
     """
     if not isinstance(graphdef, GraphDef):
         raise NotAGraphDefError("unflatten", type(graphdef).__name__)
-    leaves = _ordered(graphdef, state)
     known = dict(index_ref or {})
-    missing = sorted(d[1] for _, d, _ in descriptions(graphdef) if d[0] == "known" and d[1] not in known)
-    if missing:
-        raise UnknownIndexError(tuple(missing), len(known))
-    outside = outer_index_outer_ref or {}
-    kept = {i: outside[o] for i, o in enumerate(graphdef.outer or ()) if o is not None and o in outside}
-    top = [known.get(i) for i in range(max(known, default=-1) + 1)]
-    root, objects = assemble(
-        graphdef, leaves, top, kept, copy=copy_variables, recreate_variables=recreate_variables
-    )
-    _write_kept(graphdef, leaves, kept)
+    options = {"copy": copy_variables, "recreate_variables": recreate_variables}
+    leaves = _ordered(graphdef, state)
+    root, objects = build_onto(graphdef, leaves, known, outer_index_outer_ref or {}, **options)
     if index_ref is not None:
         index_ref.update(enumerate(objects, len(known)))
     return root
+
+
+def build_onto(
+    graphdef: GraphDef,
+    leaves: Sequence[Any],
+    known: Mapping[int, Any],
+    outside: Mapping[int, Any],
+    **options: bool,
+) -> tuple[Node, list[Any]]:
+    """The graph of a GraphDef over objects known by number and objects outside, and its objects in order."""
+    missing = sorted(d[1] for _, d, _ in descriptions(graphdef) if d[0] == "known" and d[1] not in known)
+    if missing:
+        raise UnknownIndexError(tuple(missing), len(known))
+    kept = {i: outside[o] for i, o in enumerate(graphdef.outer or ()) if o is not None and o in outside}
+    for x in kept.values():
+        if isinstance(x, Variable):
+            check_write(x)
+    top = [known.get(i) for i in range(max(known, default=-1) + 1)]
+    root, objects = assemble(graphdef, leaves, top, kept, **options)
+    _write_kept(graphdef, leaves, kept)
+    return root, objects
 
 
 def _ordered(graphdef: GraphDef, state: Any) -> list[Any]:
