@@ -148,11 +148,21 @@ from .training import OptVariable as OptVariable
 from .training import metrics as metrics
 from .transforms._axes import PARTITION_NAME as PARTITION_NAME
 from .transforms._compile import jit as jit
+from .transforms._contexts import MergeContext as MergeContext
+from .transforms._contexts import SplitContext as SplitContext
+from .transforms._contexts import UpdateContext as UpdateContext
+from .transforms._contexts import current_update_context as current_update_context
+from .transforms._contexts import merge_context as merge_context
+from .transforms._contexts import split_context as split_context
+from .transforms._contexts import update_context as update_context
 from .transforms._control import cond as cond
 from .transforms._control import fori_loop as fori_loop
 from .transforms._control import switch as switch
 from .transforms._control import while_loop as while_loop
+from .transforms._evaluate import checkify as checkify
+from .transforms._evaluate import checkpoint as checkpoint
 from .transforms._evaluate import eval_shape as eval_shape
+from .transforms._evaluate import make_jaxpr as make_jaxpr
 from .transforms._evaluate import remat as remat
 from .transforms._grad import DiffState as DiffState
 from .transforms._grad import grad as grad
@@ -160,6 +170,11 @@ from .transforms._grad import value_and_grad as value_and_grad
 from .transforms._lanes import Carry as Carry
 from .transforms._lanes import StateAxes as StateAxes
 from .transforms._lanes import StateSharding as StateSharding
+from .transforms._manual import NodeStates as NodeStates
+from .transforms._manual import from_tree as from_tree
+from .transforms._manual import merge_inputs as merge_inputs
+from .transforms._manual import split_inputs as split_inputs
+from .transforms._manual import to_tree as to_tree
 from .transforms._map import vmap as vmap
 from .transforms._scan import scan as scan
 
@@ -185,10 +200,13 @@ __all__ = [
     "Carry",
     "celu",
     "check_pytree",
+    "checkify",
+    "checkpoint",
     "clone",
     "combine_masks",
     "cond",
     "Conv",
+    "current_update_context",
     "Data",
     "data",
     "dataclass",
@@ -209,6 +227,7 @@ __all__ = [
     "fori_loop",
     "fork_rngs",
     "from_flat_state",
+    "from_tree",
     "gelu",
     "glu",
     "grad",
@@ -240,16 +259,21 @@ __all__ = [
     "logsumexp",
     "make_attention_mask",
     "make_causal_mask",
+    "make_jaxpr",
     "map",
     "map_state",
     "merge",
+    "merge_context",
+    "merge_inputs",
     "merge_state",
+    "MergeContext",
     "Metric",
     "metrics",
     "ModelAndOptimizer",
     "Module",
     "MultiHeadAttention",
     "MultiMetric",
+    "NodeStates",
     "Not",
     "Nothing",
     "Object",
@@ -300,8 +324,11 @@ __all__ = [
     "softmax",
     "softplus",
     "split",
+    "split_context",
+    "split_inputs",
     "split_rngs",
     "split_state",
+    "SplitContext",
     "standardize",
     "State",
     "state",
@@ -314,10 +341,13 @@ __all__ = [
     "tanh",
     "to_flat_state",
     "to_pure_dict",
+    "to_tree",
     "traversals",
     "unflatten",
     "unpack",
     "update",
+    "update_context",
+    "UpdateContext",
     "value_and_grad",
     "Variable",
     "variable_name_from_type",
