@@ -51,11 +51,13 @@ from ._transforms import ArgumentTypeError as ArgumentTypeError
 from ._transforms import AxisSizeError as AxisSizeError
 from ._transforms import BranchError as BranchError
 from ._transforms import CaptureError as CaptureError
+from ._transforms import ContextError as ContextError
 from ._transforms import DonationError as DonationError
 from ._transforms import GraphChangeError as GraphChangeError
 from ._transforms import InputReturnedError as InputReturnedError
 from ._transforms import LaneWriteError as LaneWriteError
 from ._transforms import LossError as LossError
+from ._transforms import NodeStatesError as NodeStatesError
 from ._transforms import NotDifferentiableError as NotDifferentiableError
 from ._transforms import PredicateError as PredicateError
 from ._transforms import PrefixError as PrefixError
@@ -86,6 +88,7 @@ __all__ = [
     "BranchError",
     "CapturedChangeError",
     "CaptureError",
+    "ContextError",
     "CaptureTraceError",
     "CycleError",
     "DecodeCacheError",
@@ -118,6 +121,7 @@ __all__ = [
     "NameTakenError",
     "NnxError",
     "NoParametersError",
+    "NodeStatesError",
     "NoModuleError",
     "NonExhaustiveError",
     "NotAGraphDefError",

@@ -243,3 +243,28 @@ class ScanAxesError(NnxError, ValueError):
             f"nnx.scan: {found}. Expected {expected}. Write for example in_axes=(nnx.Carry, 0, None), "
             f"out_axes=(nnx.Carry, 0) for `f(carry, x, constant) -> (carry, y)`."
         )
+
+
+class ContextError(NnxError, ValueError):
+    """A split or merge by hand does not say, or cannot find, the crossing that it belongs to."""
+
+    def __init__(self, where: str, found: str, advice: str):
+        super().__init__(where, found, advice)
+
+    def text(self) -> str:
+        where, found, advice = self.args
+        return (
+            f"{where}: {found}. Expected the splits and merges of one crossing inside of one update_context, "
+            f"with its tag. Write `{advice}`."
+        )
+
+
+class NodeStatesError(NnxError, ValueError):
+    """A NodeStates is asked for what it does not hold."""
+
+    def __init__(self, attribute: str, found: str, advice: str):
+        super().__init__(attribute, found, advice)
+
+    def text(self) -> str:
+        attribute, found, advice = self.args
+        return f"NodeStates.{attribute}: found {found}. Expected {advice}."

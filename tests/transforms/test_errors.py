@@ -165,6 +165,18 @@ TABLE = [
         "example in_axes=(nnx.Carry, 0, None), out_axes=(nnx.Carry, 0) for `f(carry, x, constant) -> "
         "(carry, y)`.",
     ),
+    (
+        errors.ContextError,
+        lambda: nnx.current_update_context("crossing"),
+        "current_update_context: no update_context('crossing') is open. Expected the splits and merges of "
+        "one crossing inside of one update_context, with its tag. Write `with "
+        "nnx.update_context('crossing'): ...`.",
+    ),
+    (
+        errors.NodeStatesError,
+        lambda: nnx.NodeStates.from_states({}).graphdef,
+        "NodeStates.graphdef: found states alone. Expected what NodeStates.from_split made.",
+    ),
 ]
 
 
