@@ -81,6 +81,11 @@ class NodeStates:
         return dataclasses.replace(self, **updates)
 
 
+def _node_states(metadata: Any, children: Any) -> NodeStates:
+    """The NodeStates with these children."""
+    return NodeStates(*children, metadata)
+
+
 # The GraphDef is a child, since a leafless child fits a prefix that has None in its place.
 jax.tree_util.register_pytree_with_keys(
     NodeStates,
@@ -88,7 +93,7 @@ jax.tree_util.register_pytree_with_keys(
         ((GetAttrKey("graphdef"), node._graphdef), (GetAttrKey("states"), node.states)),
         node.metadata,
     ),
-    lambda metadata, children: NodeStates(children[0], children[1], metadata),
+    _node_states,
 )
 
 
