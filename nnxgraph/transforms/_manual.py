@@ -83,7 +83,8 @@ class NodeStates:
 
 def _node_states(metadata: Any, children: Any) -> NodeStates:
     """The NodeStates with these children."""
-    return NodeStates(*children, metadata)
+    graphdef, states = children
+    return NodeStates(graphdef, states, metadata)
 
 
 # The GraphDef is a child, since a leafless child fits a prefix that has None in its place.
