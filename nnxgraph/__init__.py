@@ -161,14 +161,20 @@ from .transforms._control import switch as switch
 from .transforms._control import while_loop as while_loop
 from .transforms._evaluate import checkify as checkify
 from .transforms._evaluate import checkpoint as checkpoint
+from .transforms._derivatives import jvp as jvp
+from .transforms._derivatives import linearize as linearize
+from .transforms._derivatives import vjp as vjp
+from .transforms._differentiate import DiffState as DiffState
 from .transforms._evaluate import eval_shape as eval_shape
 from .transforms._evaluate import make_jaxpr as make_jaxpr
 from .transforms._evaluate import remat as remat
-from .transforms._grad import DiffState as DiffState
 from .transforms._grad import grad as grad
 from .transforms._grad import value_and_grad as value_and_grad
 from .transforms._lanes import Carry as Carry
 from .transforms._lanes import StateAxes as StateAxes
+from .transforms._jacobians import hessian as hessian
+from .transforms._jacobians import jacfwd as jacfwd
+from .transforms._jacobians import jacrev as jacrev
 from .transforms._lanes import StateSharding as StateSharding
 from .transforms._manual import NodeStates as NodeStates
 from .transforms._manual import from_tree as from_tree
@@ -242,6 +248,7 @@ __all__ = [
     "identity",
     "Initializer",
     "initializers",
+    "hessian",
     "Intermediate",
     "is_data",
     "iter_children",
@@ -251,11 +258,15 @@ __all__ = [
     "jit",
     "LayerNorm",
     "leaky_relu",
+    "jacfwd",
+    "jacrev",
     "Linear",
+    "jvp",
     "LinearGeneral",
     "List",
     "log_sigmoid",
     "log_softmax",
+    "linearize",
     "logsumexp",
     "make_attention_mask",
     "make_causal_mask",
@@ -361,5 +372,6 @@ __all__ = [
     "with_attributes",
     "with_metadata",
     "WithTag",
+    "vjp",
     "__version__",
 ]

@@ -5,6 +5,10 @@ Every text says where, what was found, what was expected, and what to write inst
 """
 
 from ._base import NnxError as NnxError
+from ._derivatives import HiddenGradientError as HiddenGradientError
+from ._derivatives import MissingRuleError as MissingRuleError
+from ._derivatives import ResultError as ResultError
+from ._derivatives import TangentError as TangentError
 from ._graph import CaptureTraceError as CaptureTraceError
 from ._graph import CycleError as CycleError
 from ._graph import EntryNotFoundError as EntryNotFoundError
@@ -104,6 +108,7 @@ __all__ = [
     "KindMismatchError",
     "KindNameTakenError",
     "LaneWriteError",
+    "HiddenGradientError",
     "LayerError",
     "LayerInputError",
     "LayerOptionError",
@@ -121,6 +126,7 @@ __all__ = [
     "NameTakenError",
     "NnxError",
     "NoParametersError",
+    "MissingRuleError",
     "NodeStatesError",
     "NoModuleError",
     "NonExhaustiveError",
@@ -139,6 +145,8 @@ __all__ = [
     "SlotsError",
     "SplitStreamError",
     "SqueezeError",
+    "ResultError",
+    "ReseedError",
     "StateMismatchError",
     "StaticArrayError",
     "TraceChangeError",
@@ -148,6 +156,7 @@ __all__ = [
     "UnknownAttributesError",
     "UnknownViewArgumentsError",
     "UnknownIndexError",
+    "TangentError",
     "UnknownKindNameError",
     "UnmatchedFilterError",
     "UnnamedKindError",

@@ -115,11 +115,16 @@ class AxisSizeError(NnxError, ValueError):
 class LaneWriteError(NnxError, ValueError):
     """A value that differs from lane to lane goes where all lanes share one."""
 
-    def __init__(self, transform: str, receiver: str):
-        super().__init__(transform, receiver)
+    def __init__(
+        self,
+        transform: str,
+        receiver: str,
+        example: str = "in_axes=nnx.StateAxes({nnx.BatchStat: 0, ...: None})",
+    ):
+        super().__init__(transform, receiver, example)
 
     def text(self) -> str:
-        transform, receiver = self.args
+        transform, receiver, example = self.args
         return (
             f"nnx.{transform}: a value that differs from lane to lane goes to what all lanes share: "
             f"{receiver}. "
@@ -169,16 +174,16 @@ class LossError(NnxError, TypeError):
 
 
 class NotDifferentiableError(NnxError, TypeError):
-    """A leaf that grad is asked to differentiate by is not real or complex."""
+    """A leaf that grad is asked to differentiate by is not of the right kind of number."""
 
-    def __init__(self, transform: str, leaves: tuple[str, ...]):
-        super().__init__(transform, leaves)
+    def __init__(self, transform: str, leaves: tuple[str, ...], expected: str, advice: str):
+        super().__init__(transform, leaves, expected, advice)
 
     def text(self) -> str:
-        transform, leaves = self.args
+        transform, leaves, expected, advice = self.args
         return (
-            f"nnx.{transform}: cannot differentiate by leaves that are not floating point:{listed(leaves)}\n"
-            f"Expected floats. Choose with argnums=nnx.DiffState(0, filter), or set allow_int=True."
+            f"nnx.{transform}: cannot differentiate by leaves that are not {expected}:{listed(leaves)}\n"
+            f"{advice}"
         )
 
 

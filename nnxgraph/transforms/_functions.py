@@ -38,7 +38,7 @@ class Returning(Protocol[P, R_co]):
     ) -> Callable[[Callable[Q, Any]], Callable[Q, R_co]]: ...
 
 
-def _decorating(lift: Callable[..., Any]) -> Any:
+def decorating(lift: Callable[..., Any]) -> Any:
     """A transform that is also a decorator, bare and called."""
     first = next(iter(inspect.signature(lift).parameters))
 
@@ -53,14 +53,14 @@ def _decorating(lift: Callable[..., Any]) -> Any:
 
 def keeps_type(lift: Callable[Concatenate[Any, P], Any]) -> Keeping[P]:
     """Declare a transform whose result has the type of the function it is given."""
-    return cast(Keeping[P], _decorating(lift))
+    return cast(Keeping[P], decorating(lift))
 
 
 def returns(result: type[R_co]) -> Callable[[Callable[Concatenate[Any, P], Any]], Returning[P, R_co]]:
     """Declare a transform whose result returns `result` for the function's arguments."""
 
     def declare(lift: Callable[Concatenate[Any, P], Any]) -> Returning[P, R_co]:
-        return cast(Returning[P, R_co], _decorating(lift))
+        return cast(Returning[P, R_co], decorating(lift))
 
     return declare
 
