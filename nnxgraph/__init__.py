@@ -35,14 +35,16 @@ from ._pytree import data as data
 from ._pytree import has_data as has_data
 from ._pytree import is_data as is_data
 from ._pytree import static as static
+from ._rng_helpers import fork_rngs as fork_rngs
+from ._rng_helpers import reseed as reseed
+from ._rng_helpers import restore_rngs as restore_rngs
+from ._rng_helpers import split_rngs as split_rngs
+from ._rng_helpers import with_rngs as with_rngs
 from ._rngs import RngCount as RngCount
 from ._rngs import RngKey as RngKey
 from ._rngs import Rngs as Rngs
 from ._rngs import RngState as RngState
 from ._rngs import RngStream as RngStream
-from ._rngs import fork_rngs as fork_rngs
-from ._rngs import restore_rngs as restore_rngs
-from ._rngs import split_rngs as split_rngs
 from ._settings import set_graph_mode as set_graph_mode
 from ._settings import set_graph_updates as set_graph_updates
 from ._spec import VariableMetadata as VariableMetadata
@@ -159,22 +161,22 @@ from .transforms._control import cond as cond
 from .transforms._control import fori_loop as fori_loop
 from .transforms._control import switch as switch
 from .transforms._control import while_loop as while_loop
-from .transforms._evaluate import checkify as checkify
-from .transforms._evaluate import checkpoint as checkpoint
 from .transforms._derivatives import jvp as jvp
 from .transforms._derivatives import linearize as linearize
 from .transforms._derivatives import vjp as vjp
 from .transforms._differentiate import DiffState as DiffState
+from .transforms._evaluate import checkify as checkify
+from .transforms._evaluate import checkpoint as checkpoint
 from .transforms._evaluate import eval_shape as eval_shape
 from .transforms._evaluate import make_jaxpr as make_jaxpr
 from .transforms._evaluate import remat as remat
 from .transforms._grad import grad as grad
 from .transforms._grad import value_and_grad as value_and_grad
-from .transforms._lanes import Carry as Carry
-from .transforms._lanes import StateAxes as StateAxes
 from .transforms._jacobians import hessian as hessian
 from .transforms._jacobians import jacfwd as jacfwd
 from .transforms._jacobians import jacrev as jacrev
+from .transforms._lanes import Carry as Carry
+from .transforms._lanes import StateAxes as StateAxes
 from .transforms._lanes import StateSharding as StateSharding
 from .transforms._manual import NodeStates as NodeStates
 from .transforms._manual import from_tree as from_tree
@@ -183,6 +185,7 @@ from .transforms._manual import split_inputs as split_inputs
 from .transforms._manual import to_tree as to_tree
 from .transforms._map import vmap as vmap
 from .transforms._scan import scan as scan
+from .transforms._shard import shard_map as shard_map
 
 try:
     __version__ = _version("nnxgraph")
@@ -245,28 +248,28 @@ __all__ = [
     "hard_swish",
     "hard_tanh",
     "has_data",
+    "hessian",
     "identity",
     "Initializer",
     "initializers",
-    "hessian",
     "Intermediate",
     "is_data",
     "iter_children",
     "iter_graph",
     "iter_module_children",
     "iter_modules",
-    "jit",
-    "LayerNorm",
-    "leaky_relu",
     "jacfwd",
     "jacrev",
-    "Linear",
+    "jit",
     "jvp",
+    "LayerNorm",
+    "leaky_relu",
+    "Linear",
     "LinearGeneral",
+    "linearize",
     "List",
     "log_sigmoid",
     "log_softmax",
-    "linearize",
     "logsumexp",
     "make_attention_mask",
     "make_causal_mask",
@@ -314,6 +317,7 @@ __all__ = [
     "relu6",
     "remat",
     "replace_by_pure_dict",
+    "reseed",
     "restore_int_paths",
     "restore_rngs",
     "RMSNorm",
@@ -329,6 +333,7 @@ __all__ = [
     "set_graph_updates",
     "set_metadata",
     "set_origin_tracking",
+    "shard_map",
     "sigmoid",
     "silu",
     "soft_sign",
@@ -367,11 +372,12 @@ __all__ = [
     "variables",
     "view",
     "view_info",
+    "vjp",
     "vmap",
     "while_loop",
     "with_attributes",
     "with_metadata",
+    "with_rngs",
     "WithTag",
-    "vjp",
     "__version__",
 ]

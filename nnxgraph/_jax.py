@@ -114,6 +114,7 @@ _TRANSFORM_NAMES = {
     "JVP": "jvp or grad",
     "Linearize": "grad or vjp",
     "Batch": "vmap",
+    "ShardMap": "shard_map",
     "DynamicJaxpr": "jit, scan, cond, while_loop or checkpoint",
 }
 
@@ -134,6 +135,12 @@ def differs_by_lane(x: object) -> bool | None:
     if not isinstance(x, tracer):
         return False
     return x._trace is current_trace() and x.batch_dim is not None
+
+
+def varying_axes(x: object) -> frozenset[object]:
+    """The axes of a mesh along which x has a value of its own on each device, as far as shard_map checks."""
+    kind = getattr(jax.typeof(x), "manual_axis_type", None)
+    return frozenset(getattr(kind, "varying", ()))
 
 
 def is_tracer(x: object) -> bool:

@@ -40,6 +40,8 @@ from ._layers import LayerInputError as LayerInputError
 from ._layers import LayerOptionError as LayerOptionError
 from ._layers import MissingKeyError as MissingKeyError
 from ._layers import UnboundAxisWarning as UnboundAxisWarning
+from ._mapped import ShardSpecError as ShardSpecError
+from ._mapped import SharedStreamWarning as SharedStreamWarning
 from ._training import GradientMismatchError as GradientMismatchError
 from ._training import MetricArgumentError as MetricArgumentError
 from ._training import MetricNameError as MetricNameError
@@ -72,9 +74,11 @@ from ._variables import AttributeNotFoundError as AttributeNotFoundError
 from ._variables import CapturedChangeError as CapturedChangeError
 from ._variables import KindMismatchError as KindMismatchError
 from ._variables import KindNameTakenError as KindNameTakenError
+from ._variables import LaneShapeError as LaneShapeError
 from ._variables import LeakedVariableError as LeakedVariableError
 from ._variables import MissingStreamError as MissingStreamError
 from ._variables import ModuleInVariableError as ModuleInVariableError
+from ._variables import ReseedError as ReseedError
 from ._variables import SplitStreamError as SplitStreamError
 from ._variables import SqueezeError as SqueezeError
 from ._variables import TraceChangeError as TraceChangeError
@@ -104,11 +108,12 @@ __all__ = [
     "FixedContainerError",
     "GradientMismatchError",
     "GraphChangeError",
+    "HiddenGradientError",
     "InputReturnedError",
     "KindMismatchError",
     "KindNameTakenError",
+    "LaneShapeError",
     "LaneWriteError",
-    "HiddenGradientError",
     "LayerError",
     "LayerInputError",
     "LayerOptionError",
@@ -121,12 +126,12 @@ __all__ = [
     "MisplacedMarkError",
     "MissingFilterError",
     "MissingKeyError",
+    "MissingRuleError",
     "MissingStreamError",
     "ModuleInVariableError",
     "NameTakenError",
     "NnxError",
     "NoParametersError",
-    "MissingRuleError",
     "NodeStatesError",
     "NoModuleError",
     "NonExhaustiveError",
@@ -140,15 +145,18 @@ __all__ = [
     "PredicateError",
     "PrefixError",
     "RegistrationError",
+    "ResultError",
+    "ReseedError",
     "ScanAxesError",
+    "ShardSpecError",
+    "SharedStreamWarning",
     "SharedVariableError",
     "SlotsError",
     "SplitStreamError",
     "SqueezeError",
-    "ResultError",
-    "ReseedError",
     "StateMismatchError",
     "StaticArrayError",
+    "TangentError",
     "TraceChangeError",
     "TraceWriteError",
     "TransformationPickleError",
@@ -156,7 +164,6 @@ __all__ = [
     "UnknownAttributesError",
     "UnknownViewArgumentsError",
     "UnknownIndexError",
-    "TangentError",
     "UnknownKindNameError",
     "UnmatchedFilterError",
     "UnnamedKindError",

@@ -128,8 +128,8 @@ class LaneWriteError(NnxError, ValueError):
         return (
             f"nnx.{transform}: a value that differs from lane to lane goes to what all lanes share: "
             f"{receiver}. "
-            f"Expected one value for all. Give it an axis, as in "
-            f"in_axes=nnx.StateAxes({{nnx.BatchStat: 0, ...: None}}), or reduce it over the lanes first."
+            f"Expected one value for all. Give it an axis, as in {example}, or reduce it over the lanes "
+            f"first."
         )
 
 

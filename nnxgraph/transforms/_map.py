@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Hashable, Mapping
+from collections.abc import Callable, Hashable, Mapping
 from typing import Any
 
 import jax
@@ -15,9 +15,15 @@ from .._settings import current_mode
 from .._typing import MISSING
 from ..errors import AxisSizeError, LaneWriteError
 from ._axes import named_axis
-from ._boundary import Boundary, Call, Change, Crossing, gather, leaf_text, variable_of
+from ._boundary import Boundary, Call, Crossing, leaf_text
 from ._functions import keeps_type, lifted
-from ._lanes import collect_lanes
+from ._lanes import Lane, collect_lanes
+from ._shared import Watch, receiver_text
+
+SPLIT = (
+    "Write nnx.split_rngs(rngs, splits=lanes) around the call, with in_axes=nnx.StateAxes({nnx.RngState: 0, "
+    "...: None}); or say that the lanes shall agree, with nnx.StateAxes({nnx.RngState: None, ...: None})."
+)
 
 
 @keeps_type
@@ -59,6 +65,9 @@ def vmap(
         LaneWriteError: If a value that differs by lane is written to a shared Variable.
         PrefixError: If `in_axes` or `out_axes` does not fit.
 
+    Warns:
+        SharedStreamWarning: If lanes draw from a random stream that they share.
+
     Example:
         >>> keys = jax.random.split(jax.random.key(0), 5)
         >>> models = nnx.vmap(lambda key: nnx.Linear(2, 3, rngs=nnx.Rngs(key)))(keys)
@@ -69,7 +78,7 @@ def vmap(
     if type(in_axes) is list:
         in_axes = tuple(in_axes)
     lanes = tuple(collect_lanes(None, 0, in_axes, out_axes))
-    options = {"axis_name": axis_name, "spmd_axis_name": spmd_axis_name}
+    options: dict[str, Any] = {"axis_name": axis_name, "spmd_axis_name": spmd_axis_name}
 
     @functools.wraps(f, updated=())
     def wrapper(*args: Any, **kwargs: Any) -> Any:
@@ -86,10 +95,13 @@ def vmap(
 
         def apply(pure: Any, call: Call) -> Any:
             size = lane_count(boundary, call.crossing, axis_size)
-            checked = _checked(boundary, call, pure)
-            axes = {"in_axes": (None, lanes), "out_axes": (None, (None, lanes))}
-            mapped = jax.vmap(checked, **axes, axis_size=size, **options)
-            return mapped(call.crossing.layout, call.crossing.lanes)
+            watch = Watch(boundary, call, pure, functools.partial(check_shared, boundary), is_shared)
+            mapped = jax.vmap(
+                watch, in_axes=(None, lanes), out_axes=(None, (None, lanes)), axis_size=size, **options
+            )
+            out = mapped(call.crossing.layout, call.crossing.lanes)
+            watch.warn(SPLIT, stacklevel=4)
+            return out
 
         return boundary.run(user, args, kwargs, apply)[1]
 
@@ -123,29 +135,12 @@ def lane_count(boundary: Boundary, crossing: Crossing, wanted: int | None) -> in
     return wanted if wanted is not None else next(iter(sizes))
 
 
-def _checked(boundary: Boundary, call: Call, pure: Any) -> Any:
-    """The function with a clear error for a value that differs by lane where one for all must leave."""
-    shared = boundary.lanes.index(None)
-
-    def checked(layout: Any, lanes: Any) -> Any:
-        head, (change, out) = pure(layout, lanes)
-        for number, value in enumerate(gather(out, change.lane_of)):
-            if change.lane_of[number] == shared and any(map(_jax.differs_by_lane, jax.tree.leaves(value))):
-                raise LaneWriteError(boundary.name, _receiver(call, change, number))
-        return head, (change, out)
-
-    return checked
+def is_shared(lane: Lane) -> bool:
+    """Whether all lanes have one value there."""
+    return lane is None
 
 
-def _receiver(call: Call, change: Change, number: int) -> str:
-    """What would get a leaf of a change, in words."""
-    crossing = call.crossing
-    behind = number - len(change.written)
-    if behind < 0:
-        k = change.written[number]
-        variable = variable_of(crossing, k)
-        return f"{leaf_text(crossing, k)}: {'an array' if variable is None else variable._describe()}"
-    if behind >= len(call.where):
-        return f"the captured {call.written[behind - len(call.where)]._describe()}"
-    path = call.where[behind]
-    return crossing.names.text(path) + (" with out_axes=None" if path[0] == "result" else "")
+def check_shared(boundary: Boundary, value: Any, lane: Lane, receiver: Callable[[], str]) -> None:
+    """Refuse a value that differs by lane where one for all must leave."""
+    if lane is None and any(map(_jax.differs_by_lane, jax.tree.leaves(value))):
+        raise LaneWriteError(boundary.name, receiver_text(boundary, receiver(), lane))

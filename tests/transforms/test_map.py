@@ -49,12 +49,6 @@ def test_each_lane_writes_its_own_slice():
     assert stack.w is w
 
 
-def test_second_call_has_the_shapes_of_the_first():
-    net = nnx.Sequential(nnx.Linear(2, 2, rngs=nnx.Rngs(0)), nnx.Dropout(0.5, rngs=nnx.Rngs(1)))
-    f = nnx.vmap(lambda net, x: net(x), in_axes=(None, 0))
-    assert [f(net, jnp.ones((4, 2))).shape for _ in range(2)] == [(4, 2)] * 2
-
-
 def test_written_axis_is_that_of_the_argument():
     holder = Empty(v=nnx.Variable(jnp.zeros((2, 3))))
 
@@ -287,18 +281,3 @@ def test_misuse_is_explained(call, error, text):
     with pytest.raises(error) as caught:
         call()
     assert text in str(caught.value)
-
-
-def test_constructor_under_vmap_makes_a_stack():
-    def make(rngs):
-        return nnx.Linear(4, 4, rngs=rngs)
-
-    rngs, plain = nnx.Rngs(0), nnx.Rngs(0)
-    single = make(plain)
-    same = nnx.vmap(make, in_axes=None, out_axes=0, axis_size=3)(rngs)
-    assert same.kernel.shape == (3, 4, 4)
-    assert all(jnp.allclose(kernel, single.kernel[...]) for kernel in same.kernel[...])
-    assert int(rngs.default.count[...]) == int(plain.default.count[...])
-    split = nnx.split_rngs(splits=3)(nnx.vmap(make))(rngs)
-    assert split.kernel.shape == (3, 4, 4)
-    assert not jnp.allclose(split.kernel[0], split.kernel[1])

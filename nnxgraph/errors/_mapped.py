@@ -1,0 +1,34 @@
+"""Errors and warnings of transforms that map a function over lanes, shards or pairs."""
+
+from __future__ import annotations
+
+from ._base import NnxError, listed
+
+
+class ShardSpecError(NnxError, ValueError):
+    """A PartitionSpec of shard_map does not fit the mesh or the array."""
+
+    def __init__(self, parameter: str, spec: str, where: str, found: str, expected: str):
+        super().__init__(parameter, spec, where, found, expected)
+
+    def text(self) -> str:
+        parameter, spec, where, found, expected = self.args
+        place = f" for {where}" if where else ""
+        return (
+            f"nnx.shard_map: {parameter} has {spec}{place}, {found}. Expected {expected}. "
+            f"Write P(), with P = jax.sharding.PartitionSpec, for what every device gets whole."
+        )
+
+
+class SharedStreamWarning(NnxError, UserWarning):
+    """A random stream that all lanes share is drawn from, so that all lanes draw the same keys."""
+
+    def __init__(self, transform: str, streams: tuple[str, ...], advice: str):
+        super().__init__(transform, streams, advice)
+
+    def text(self) -> str:
+        transform, streams, advice = self.args
+        return (
+            f"nnx.{transform}: all lanes draw the same keys from random streams that they share:"
+            f"{listed(streams)}\nExpected a key for each lane. {advice}"
+        )
