@@ -1,16 +1,13 @@
 """Random streams: keys that are never handed out twice.
 
 A `RngStream` holds a key and a count; each call folds the count into the key and counts on. `Rngs` is a
-set of named streams with a default. For transforms that need a key for each lane, `split_rngs` splits
-streams for the time of a call.
+set of named streams with a default. What transforms need of them is in `_rng_helpers`.
 """
 
 from __future__ import annotations
 
-import functools
 import inspect
 from collections.abc import Callable, Iterator, Mapping
-from types import TracebackType
 from typing import Any
 
 import jax
@@ -18,11 +15,11 @@ import jax.numpy as jnp
 
 from ._filters import Filter, to_predicate
 from ._pytree import Pytree
-from ._typing import MISSING, Missing, Path
+from ._repr import short
+from ._typing import Path
 from ._variable import Variable
 from ._variable_names import register_variable_name
-from .errors import MissingStreamError, SplitStreamError, SqueezeError
-from .graph._traverse import iter_graph
+from .errors import LaneShapeError, MissingStreamError, SplitStreamError
 
 
 @register_variable_name("RngState")
@@ -64,7 +61,7 @@ class RngCount(RngState):
     __slots__ = ()
 
 
-def _typed_key(key: Any) -> jax.Array:
+def typed_key(key: Any) -> jax.Array:
     """A typed key from a seed, a typed key, or the raw data of one."""
     if isinstance(key, Variable):
         key = key.get_value()
@@ -167,7 +164,7 @@ class RngStream(Pytree, _Samplers):
     """
 
     def __init__(self, key: Any, *, tag: str):
-        typed = _typed_key(key)
+        typed = typed_key(key)
         self.tag = tag
         self.key = RngKey(typed, tag=tag)
         self.count = RngCount(jnp.zeros(typed.shape, jnp.uint32), tag=tag)
@@ -268,7 +265,8 @@ class Rngs(Pytree, _Samplers):
         Args:
             split: The shape of lanes to split the new streams for, or a mapping from filters to shapes.
         """
-        return self._derive(lambda path, stream: stream.fork(split=_shape_for(split, path, stream)))
+        check_lanes("Rngs.fork", split)
+        return self._derive(lambda path, stream: stream.fork(split=shape_for(split, path, stream)))
 
     def split(self, k: Any) -> Rngs:
         """New streams whose keys are split for `k` lanes (or by a mapping from filters); these count on."""
@@ -286,174 +284,22 @@ class Rngs(Pytree, _Samplers):
         return derived
 
 
-def _shape_for(split: Any, path: Path, stream: RngStream) -> Any:
+def check_lanes(where: str, split: Any) -> None:
+    """Refuse what is no number of lanes, no shape of lanes, and no mapping from filters to these."""
+    for shape in split.values() if isinstance(split, Mapping) else (split,):
+        numbers = shape if isinstance(shape, tuple) else (0 if shape is None else shape,)
+        if any(isinstance(n, bool) or not hasattr(n, "__index__") or n < 0 for n in numbers):
+            raise LaneShapeError(where, repr(shape) if isinstance(shape, tuple) else short(shape))
+
+
+def shape_for(split: Any, path: Path, stream: RngStream) -> Any:
     """The shape of lanes that a number, a shape, or a mapping from filters gives to a stream."""
     if not isinstance(split, Mapping):
         return split
-    for filter, shape in split.items():
-        if _matches(filter, path, stream):
-            return shape
-    return None
+    return next((shape for filter, shape in split.items() if matches(filter, path, stream)), None)
 
 
-def _matches(filter: Filter, path: Path, stream: RngStream) -> bool:
+def matches(filter: Filter, path: Path, stream: RngStream) -> bool:
     """Whether a filter means a stream or its key."""
     predicate = to_predicate(filter)
     return predicate(path, stream) or predicate(path, stream.key)
-
-
-def _streams(node: Any, only: Filter) -> list[tuple[Path, RngStream]]:
-    """The streams of an object that a filter means, with their paths."""
-    return [(p, x) for p, x in iter_graph(node) if isinstance(x, RngStream) and _matches(only, p, x)]
-
-
-class RngBackups:
-    """What streams held before they were replaced; as a context manager, puts it back on exit."""
-
-    def __init__(self, saved: list[tuple[RngStream, Any, Any]]):
-        self._saved = saved
-
-    def restore(self) -> None:
-        """Put the keys and counts back."""
-        for stream, key, count in self._saved:
-            stream.key.set_raw_value(key)
-            stream.count.set_raw_value(count)
-
-    def __enter__(self) -> RngBackups:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self.restore()
-
-
-def _replace_streams(
-    node: Any, only: Filter, fresh: Callable[[Path, RngStream], RngStream | None]
-) -> RngBackups:
-    """Give streams the state of others, and remember what they would have gone on with."""
-    saved = []
-    for path, stream in _streams(node, only):
-        new = fresh(path, stream)
-        if new is not None:
-            saved.append((stream, stream.key.get_raw_value(), stream.count.get_raw_value()))
-            stream.key.set_raw_value(new.key.get_raw_value())
-            stream.count.set_raw_value(new.count.get_raw_value())
-    return RngBackups(saved)
-
-
-def _around(open_backups: Callable[[Any], RngBackups]) -> Callable[[Callable[..., Any]], Any]:
-    """A decorator that replaces the streams of all arguments while the function runs."""
-
-    def decorate(f: Callable[..., Any]) -> Callable[..., Any]:
-        @functools.wraps(f)
-        def wrapper(*args: Any, **kwargs: Any) -> Any:
-            with open_backups((args, kwargs)):
-                return f(*args, **kwargs)
-
-        return wrapper
-
-    return decorate
-
-
-def split_rngs(
-    node: Any = MISSING,
-    /,
-    *,
-    splits: int | tuple[int, ...],
-    only: Filter = ...,
-    squeeze: bool = False,
-    graph: bool | None = None,
-    graph_updates: bool | None = None,
-) -> Any:
-    """Split the random streams of an object for a transform with several lanes.
-
-    Each stream draws one key and splits it; when the backups are restored, the stream goes on after it.
-
-    Args:
-        node: The object; left out for a decorator that splits the streams in all arguments of a function.
-        splits: The number of lanes, or their shape.
-        only: Which streams to split, by tag or another filter.
-        squeeze: Whether to drop the axis of a split into one.
-        graph: Accepted like elsewhere; streams keep their identity in each mode.
-        graph_updates: Accepted like elsewhere.
-
-    Returns:
-        Backups with `restore()`, also a context manager; or a decorator.
-
-    Raises:
-        SqueezeError: If `squeeze` is set and `splits` is not 1.
-
-    Example:
-        >>> @nnx.split_rngs(splits=3)
-        ... @nnx.vmap
-        ... def make(rngs):
-        ...     return nnx.Linear(2, 2, rngs=rngs)
-        >>> make(nnx.Rngs(0)).kernel.shape
-        (3, 2, 2)
-    """
-    if squeeze and splits != 1:
-        raise SqueezeError(splits)
-
-    def fresh(path: Path, stream: RngStream) -> RngStream:
-        return stream.fork() if squeeze else stream.split(splits)
-
-    def open_backups(x: Any) -> RngBackups:
-        return _replace_streams(x, only, fresh)
-
-    return _around(open_backups) if isinstance(node, Missing) else open_backups(node)
-
-
-def fork_rngs(
-    node: Any = MISSING,
-    /,
-    *,
-    split: Any = None,
-    graph: bool | None = None,
-    graph_updates: bool | None = None,
-) -> Any:
-    """Let the random streams of an object go on with fresh independent keys.
-
-    Args:
-        node: The object; left out for a decorator that forks the streams in all arguments of a function.
-        split: The shape of lanes to split the fresh streams for, or a mapping from filters to shapes;
-            streams that no filter names are forked without a split.
-        graph: Accepted like elsewhere; streams keep their identity in each mode.
-        graph_updates: Accepted like elsewhere.
-
-    Returns:
-        Backups with `restore()`, also a context manager; or a decorator.
-
-    Example:
-        >>> rngs = nnx.Rngs(0)
-        >>> with nnx.fork_rngs(rngs, split=3):
-        ...     rngs.default.key.shape
-        (3,)
-    """
-
-    def fresh(path: Path, stream: RngStream) -> RngStream:
-        return stream.fork(split=_shape_for(split, path, stream))
-
-    def open_backups(x: Any) -> RngBackups:
-        return _replace_streams(x, ..., fresh)
-
-    return _around(open_backups) if isinstance(node, Missing) else open_backups(node)
-
-
-def restore_rngs(backups: RngBackups, /) -> None:
-    """Put back what streams held before `split_rngs` or `fork_rngs`.
-
-    Args:
-        backups: What `split_rngs` or `fork_rngs` returned.
-
-    Example:
-        >>> rngs = nnx.Rngs(0)
-        >>> backups = nnx.split_rngs(rngs, splits=2)
-        >>> nnx.restore_rngs(backups)
-        >>> rngs.default.key.shape
-        ()
-    """
-    backups.restore()

@@ -121,6 +121,18 @@ TABLE = [
         "the axis can be dropped. Write squeeze=False.",
     ),
     (
+        errors.LaneShapeError,
+        lambda: nnx.split_rngs(nnx.Rngs(0), splits="two"),
+        "split_rngs: found 'two' for the lanes of a random stream. Expected their number, their "
+        "shape as a tuple, or a mapping from filters to these. Write for example {'dropout': 4}.",
+    ),
+    (
+        errors.ReseedError,
+        lambda: nnx.reseed(nnx.Rngs(params=0), param=1),
+        "reseed: found no stream 'param'; there is 'params'. Expected the tag of a stream of the "
+        "object. Nothing was changed.",
+    ),
+    (
         errors.FilterError,
         lambda: nnx.state(Net(), 3),
         "int is not a filter. Expected a Variable type, a tag (str), True or ..., False or None, a "

@@ -24,7 +24,7 @@ LAYERS = (
     ("graph",),
     (
         *("_pytree", "_pytree_jax", "_dataclass", "_foreign", "_recorder", "_module", "_capture", "_views"),
-        *("_containers", "_rngs", "_partitioning"),
+        *("_containers", "_rngs", "_rng_helpers", "_partitioning"),
     ),
     ("transforms",),
     ("nn", "training"),

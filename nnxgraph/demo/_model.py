@@ -85,7 +85,7 @@ class Transformer(nnx.Module):
     """
 
     def __init__(self, settings: Settings, vocabulary: int, *, rngs: nnx.Rngs) -> None:
-        @nnx.split_rngs(splits=settings.layers)  # type: ignore[untyped-decorator]  # it takes any function
+        @nnx.split_rngs(splits=settings.layers)
         @nnx.vmap
         def make_blocks(rngs: nnx.Rngs) -> Block:
             return Block(settings, rngs=rngs)

@@ -252,3 +252,28 @@ class SqueezeError(NnxError, ValueError):
             f"split_rngs: found squeeze=True with splits={self.args[0]!r}. Expected splits=1, the one case "
             f"in which the axis can be dropped. Write squeeze=False."
         )
+
+
+class LaneShapeError(NnxError, TypeError):
+    """Random streams are to be split into what is no number and no shape."""
+
+    def __init__(self, where: str, found: str):
+        super().__init__(where, found)
+
+    def text(self) -> str:
+        where, found = self.args
+        return (
+            f"{where}: found {found} for the lanes of a random stream. Expected their number, their shape as "
+            f"a tuple, or a mapping from filters to these. Write for example {{'dropout': 4}}."
+        )
+
+
+class ReseedError(NnxError, ValueError):
+    """Random streams cannot be given the keys that they are to have."""
+
+    def __init__(self, found: str, expected: str):
+        super().__init__(found, expected)
+
+    def text(self) -> str:
+        found, expected = self.args
+        return f"reseed: {found}. Expected {expected}. Nothing was changed."
