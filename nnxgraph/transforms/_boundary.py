@@ -79,6 +79,7 @@ class Call:
     crossing: Crossing
     given: tuple[Variable[Any], ...] = ()  # passed in, and kept in place
     written: list[Variable[Any]] = dataclasses.field(default_factory=list)  # written without being given
+    met: list[Variable[Any]] = dataclasses.field(default_factory=list)  # read or written without being given
     where: dict[int, Path] = dataclasses.field(default_factory=dict)  # paths of leaves behind the written
 
     def twins(self, inside: Sequence[Any]) -> dict[Variable[Any], Variable[Any]]:
@@ -290,7 +291,7 @@ class Boundary:
         root = walk.root(out)
         late = [] if call is None or self.fresh else frame.late_written()
         if call is not None:
-            call.written = late
+            call.written, call.met = late, list(frame.late)
         change_leaves = [*edit_leaves, *walk.all_leaves()]
         arguments = call.crossing.names.arguments if call is not None else ()
         resolver = self._lanes_of_change(inside, walk, edits, root, len(edit_leaves), arguments)

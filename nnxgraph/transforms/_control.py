@@ -3,23 +3,24 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import jax
 import jax.numpy as jnp
 from jax import lax
 
 from .._repr import short
 from .._settings import current_mode
-from .._trees import same_types, shape_struct
+from .._trees import shape_struct
 from .._typing import Path
 from .._variable import Variable
-from ..errors import BranchError, GraphChangeError, PredicateError
-from ._boundary import Boundary, Call, Change, Crossing, spread
+from ..errors import BranchError, PredicateError
+from ._boundary import Boundary, Call
+from ._branches import Branch, Branches
 from ._functions import argument_names, unbind, unbind_all
 from ._loops import trace_loop
-from ._replay import Replay, edit_texts, is_weak, said, type_text
+from ._replay import Replay, is_weak
 
 _LANE = "operands"
 
@@ -125,96 +126,13 @@ def _branch(
     for label, f in zip(labels, branches, strict=True):
         if not callable(f):
             raise PredicateError(boundary.name, label, short(f), "a function of the operands")
-    names = argument_names(branches[-1])
-    crossing, replays = _trace_branches(boundary, branches, operands, names)
-    _check_branches(boundary, crossing, labels, replays)
-    written = sorted(set().union(*(r.change.written for r in replays)))
-    layout, leaves = crossing.layout, crossing.leaves
-
-    def chosen(replay: Replay) -> Callable[[list[Any]], Any]:
-        def run(leaves: list[Any]) -> Any:
-            _, out = replay(layout, (leaves,))
-            count = len(replay.change.written)
-            values = dict(zip(replay.change.written, out[:count], strict=True))
-            return [values.get(k, leaves[k]) for k in written], out[count:]
-
-        return run
-
-    values, rest = lax.switch(index, [chosen(r) for r in replays], leaves)
-    first = replays[0].change
-    change = dataclasses.replace(first, written=tuple(written), lane_of=(0,) * (len(written) + len(rest)))
-    return boundary.merge((change, spread([*values, *rest], change.lane_of, 1)), crossing)
-
-
-def _trace_branches(
-    boundary: Boundary,
-    branches: tuple[Callable[..., Any], ...],
-    operands: tuple[Any, ...],
-    names: tuple[str, ...],
-) -> tuple[Crossing, list[Replay]]:
-    """Replays of all branches over the same leaves; captured Variables that one writes become arguments."""
-    given: tuple[Variable[Any], ...] = ()
     functions, bound = unbind_all(branches)
-    while True:
-        crossing = boundary.split(operands, {}, bound, given, names)
-        replays = []
-        late: dict[int, Variable[Any]] = {}
-        for f in functions:
-            call = Call(crossing, given)
-            replays.append(Replay(boundary.purify(f, call), crossing.layout, (crossing.leaves,)))
-            late |= {id(v): v for v in call.written}
-        if not late:
-            return crossing, replays
-        given = (*given, *late.values())
-
-
-def _check_branches(
-    boundary: Boundary, crossing: Crossing, labels: tuple[str, ...], replays: list[Replay]
-) -> None:
-    """Refuse branches that leave different graphs, or results of different types."""
-    first = replays[0]
-    for label, other in zip(labels[1:], replays[1:], strict=True):
-        a, b = first.change, other.change
-        texts = []
-        if a.edits != b.edits:
-            texts += [f"{labels[0]}: {t}" for t in edit_texts(crossing, a.edits)]
-            texts += [f"{label}: {t}" for t in edit_texts(crossing, b.edits)]
-        if a.root != b.root or (not texts and a.records != b.records):
-            texts.append(f"{labels[0]} returns {said(a.root)}, {label} returns {_unlike(a, b)}")
-        if not texts:
-            pairs = zip(first.leaves[len(a.written) :], other.leaves[len(b.written) :], strict=True)
-            texts = [
-                f"{labels[0]} returns {type_text(x)} where {label} returns {type_text(y)}"
-                for x, y in pairs
-                if not same_types(x, y)
-            ]
-        if texts:
-            advice = "Expected all branches to leave the same graph and to return results of the same type."
-            raise GraphChangeError(boundary.name, "the branches differ", tuple(texts), advice)
-    _check_written(boundary, crossing, labels, replays)
-
-
-def _unlike(a: Change, b: Change) -> str:
-    """What the second branch returns, in words that differ from the first if they can."""
-    text = said(b.root)
-    return f"another {text.removeprefix('a ').removeprefix('an ')}" if text == said(a.root) else text
-
-
-def _check_written(
-    boundary: Boundary, crossing: Crossing, labels: tuple[str, ...], replays: list[Replay]
-) -> None:
-    """Refuse a branch that gives a Variable another type than it has elsewhere."""
-    texts = []
-    for label, replay in zip(labels, replays, strict=True):
-        for k, new in zip(replay.change.written, replay.leaves, strict=False):
-            old = crossing.leaves[k]
-            everywhere = all(k in r.change.written for r in replays)
-            old_types = jax.tree.map(jax.typeof, old)
-            if not everywhere and not same_types(old_types, new):
-                texts.append(f"{label} makes {type_text(old)} a {type_text(new)}")
-    if texts:
-        advice = "Expected a Variable to have the same shape and dtype after each branch."
-        raise GraphChangeError(boundary.name, "the branches differ", tuple(texts), advice)
+    made = [Branch(label, f) for label, f in zip(labels, functions, strict=True)]
+    traced = Branches(boundary, lambda crossing: made, operands, bound, argument_names(branches[-1]))
+    advice = "Expected all branches to leave the same graph and to return results of the same type."
+    traced.check("the branches differ", advice)
+    runs = [functools.partial(traced.run, i) for i in range(len(made))]
+    return traced.merge(*lax.switch(index, runs, traced.crossing.lanes)[1])
 
 
 def while_loop(
@@ -252,8 +170,7 @@ def while_loop(
     (body, condition), bound = unbind_all((body_fun, cond_fun))
     loop = trace_loop(boundary, body, (init_val,), 0, names, bound)
     test = dataclasses.replace(boundary, head=_predicate)
-    given = tuple(v for v in loop.crossing.objects[: len(loop.crossing.layout.graphdef.root[2][0][2])])
-    call = Call(loop.crossing, given)
+    call = Call(loop.crossing)
     replay = Replay(test.purify(condition, call), loop.crossing.layout, (loop.leaves,))
     if call.written or replay.change.written or replay.change.edits:
         raise PredicateError("while_loop", "cond_fun", "a function that writes", "one that only reads")

@@ -30,7 +30,8 @@ class Replay:
 
     def __init__(self, pure: Callable[..., Any], layout: Layout, *args: Any):
         closed, shapes = jax.make_jaxpr(pure, return_shape=True)(layout, *args)
-        self._run = jaxpr_as_fun(closed)
+        self._closed = closed
+        self.consts = closed.consts  # what the function closes over
         self._out_tree = jax.tree.structure(shapes)
         self.head, (self.change, lanes) = shapes
         self.leaves = gather(lanes, self.change.lane_of)
@@ -44,9 +45,12 @@ class Replay:
         """Facts about flat outputs, by leaf of the change."""
         return gather(jax.tree.unflatten(self._out_tree, flat)[1][1], self.change.lane_of)
 
-    def __call__(self, layout: Layout, *args: Any) -> tuple[Any, list[Any]]:
+    def __call__(
+        self, layout: Layout, *args: Any, consts: Sequence[Any] | None = None
+    ) -> tuple[Any, list[Any]]:
         """The head, and the leaves in the order of the change."""
-        out = self._run(*jax.tree.leaves(args))
+        closed = self._closed if consts is None else self._closed.replace(consts=list(consts))
+        out = jaxpr_as_fun(closed)(*jax.tree.leaves(args))
         head, (_, lanes) = jax.tree.unflatten(self._out_tree, out)
         return head, gather(lanes, self.change.lane_of)
 
