@@ -245,7 +245,9 @@ class ScanAxesError(NnxError, ValueError):
     def text(self) -> str:
         found, expected = self.args
         return (
-            f"nnx.scan: {found}. Expected {expected}. Write for example in_axes=(nnx.Carry, 0, None), "
+            f"nnx.scan: {found}. Expected {expected}. Of jax.lax.scan, the carry is what has nnx.Carry in "
+            f"in_axes and out_axes, xs what has an axis in in_axes, ys what has one in out_axes; None in "
+            f"in_axes is for constants. Write for example in_axes=(nnx.Carry, 0, None), "
             f"out_axes=(nnx.Carry, 0) for `f(carry, x, constant) -> (carry, y)`."
         )
 

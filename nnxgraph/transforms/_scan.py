@@ -4,23 +4,25 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import lax
 
 from .._repr import short
 from .._settings import current_mode
 from .._trees import shape_struct
 from .._typing import MISSING, Path
-from ..errors import ScanAxesError
+from ..errors import PredicateError, ScanAxesError
+from ..graph._graphdef import GraphDef
 from ._axes import named_axis
 from ._boundary import Boundary, Crossing
-from ._functions import argument_names, keeps_type, unbind
-from ._lanes import Carry, PrefixRule, collect_lanes, is_structured
-from ._loops import trace_loop
+from ._functions import Lifted, keeps_type, lifted
+from ._lanes import Carry, Names, PrefixRule, collect_lanes, is_structured
+from ._loops import Loop, trace_loop
 from ._map import lane_count
 from ._replay import is_weak
 
@@ -86,6 +88,10 @@ def _read_axes(in_axes: Any, out_axes: Any) -> _Axes:
     """What `in_axes` and `out_axes` mean together."""
     in_axes = tuple(in_axes) if isinstance(in_axes, list) else in_axes
     out_axes = tuple(out_axes) if isinstance(out_axes, list) else out_axes
+    for parameter, prefix in (("in_axes", in_axes), ("out_axes", out_axes)):
+        for axis in collect_lanes(prefix):
+            if axis is not Carry and axis is not None and type(axis) is not int:
+                raise ScanAxesError(f"{parameter} has {axis!r}", "an int, None or nnx.Carry")
     args = (Carry,) if in_axes is Carry else in_axes
     ins = _places(args, "in_axes")
     only_carry = out_axes is Carry
@@ -141,7 +147,7 @@ def scan(
         reverse: Whether to run from the last slice to the first.
         unroll: As for `jax.lax.scan`.
         in_axes: A prefix for the positional arguments: an axis, None, `nnx.Carry`, or `nnx.StateAxes`.
-            Keyword arguments are the same in each iteration.
+            Other arguments, given by keyword, are the same in each iteration.
         out_axes: A prefix for the results: an axis or `nnx.Carry`.
         transform_metadata: `{nnx.PARTITION_NAME: name}` adds a named axis to sharding metadata.
         graph: False to refuse shared Variables.
@@ -154,6 +160,7 @@ def scan(
         AliasError: If one Variable is reached with two axes.
         AxisSizeError: If the sizes of mapped axes differ, or none is known.
         GraphChangeError: If the function changes the graph or the types of what it carries.
+        PredicateError: If `length` is no number of iterations.
         ScanAxesError: If `in_axes` and `out_axes` do not fit together.
 
     Example:
@@ -164,12 +171,14 @@ def scan(
         (1, 2)
     """
     axes = _read_axes(in_axes, out_axes)
-    inner, bound = unbind(f)
+    user = lifted(f)
+    _check_length(length)
     lanes = tuple(dict.fromkeys([Carry, None, *collect_lanes(axes.args, axes.outs)]))
     options = {"reverse": reverse, "unroll": unroll, "_split_transpose": _split_transpose}
 
     @functools.wraps(f, updated=())
     def wrapper(*args: Any, **kwargs: Any) -> Any:
+        args, kwargs = _by_position(args, kwargs, axes.args, user.names)
         boundary = Boundary(
             "scan",
             lanes,
@@ -182,36 +191,70 @@ def scan(
             axes=named_axis(transform_metadata),
             mode=current_mode(graph, graph_updates),
         )
-        return _run(boundary, inner, axes, args, kwargs, bound, length, options)
+        return _run(boundary, user, axes, args, kwargs, length, options)
 
     return wrapper
 
 
+def _by_position(
+    args: tuple[Any, ...], kwargs: dict[str, Any], axes: Any, names: tuple[str, ...]
+) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """The arguments, with those that have an entry in `in_axes` by position, however they were given."""
+    wanted = names[len(args) : len(axes)] if isinstance(axes, tuple) else ()
+    if not all(name in kwargs for name in wanted):
+        return args, kwargs
+    moved = tuple(kwargs[name] for name in wanted)
+    return (*args, *moved), {name: x for name, x in kwargs.items() if name not in wanted}
+
+
+def _check_length(length: Any) -> None:
+    """Refuse a number of iterations that is none."""
+    if length is not None and (not isinstance(length, int | np.integer) or length < 0):
+        raise PredicateError("scan", "length", repr(length), "an int, 0 or more")
+
+
 def _run(
     boundary: Boundary,
-    f: Callable[..., Any],
+    user: Lifted,
     axes: _Axes,
     args: tuple[Any, ...],
     kwargs: dict[str, Any],
-    bound: tuple[Any, ...],
     length: int | None,
     options: dict[str, Any],
 ) -> Any:
     """Trace the body, run the loop, and apply what it did."""
-    names = argument_names(f, len(bound))
-    loop = trace_loop(boundary, f, args, axes.carry_in, names, bound, kwargs=kwargs, abstract=_slice_shapes)
+    loop = trace_loop(
+        boundary, user.f, args, axes.carry_in, user.names, user.bound, kwargs=kwargs, abstract=_slice_shapes
+    )
     size = lane_count(boundary, loop.crossing, length)
     lane_of = loop.crossing.layout.lane_of
     mapped = {k: boundary.lanes[lane] for k, lane in enumerate(lane_of) if loop.is_mapped(lane)}
     xs = {k: _to_front(loop.leaves[k], axis) for k, axis in mapped.items()}
+    out_axes = [_out_axis(loop, p) for p in loop.mapped_out]
 
     def step(state: list[Any], slices: dict[int, Any]) -> tuple[list[Any], list[Any]]:
         return loop.step(loop.inputs(state, slices))
 
     state, ys = lax.scan(step, loop.initial(), xs, length=size, **options)
-    out_axes = [boundary.lanes[loop.replay.change.lane_of[p]] for p in loop.mapped_out]
     stacked = [_from_front(y, axis) for y, axis in zip(ys, out_axes, strict=True)]
     return axes.join_result(*loop.finish(state, stacked))
+
+
+def _out_axis(loop: Loop, position: int) -> int:
+    """The axis at which an output leaf of the body is stacked."""
+    change, boundary = loop.replay.change, loop.boundary
+    axis = boundary.lanes[change.lane_of[position]]
+    assert isinstance(axis, int)
+    for one in jax.tree.leaves(loop.replay.leaves[position]):
+        count = len(one.shape) + 1
+        if not -count <= axis < count:
+            behind = position - len(change.written) - change.edit_leaves()
+            paths = GraphDef(change.root, change.records).leaf_paths
+            path = next((path for path, number in paths if number == behind), ())
+            where = Names("scan", "out_axes", results=boundary.results).text(("result", *path))
+            found = f"{where} is {short(one)} in one iteration, and out_axes {axis}"
+            raise ScanAxesError(found, f"an axis that the stack of all {count} dimensions has")
+    return axis
 
 
 def _slice_shapes(boundary: Boundary, crossing: Crossing, leaves: list[Any]) -> list[Any]:

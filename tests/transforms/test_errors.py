@@ -161,9 +161,10 @@ TABLE = [
     (
         errors.ScanAxesError,
         lambda: nnx.scan(lambda x: x, in_axes=0),
-        "nnx.scan: out_axes has nnx.Carry and in_axes has not. Expected it in both or in none. Write for "
-        "example in_axes=(nnx.Carry, 0, None), out_axes=(nnx.Carry, 0) for `f(carry, x, constant) -> "
-        "(carry, y)`.",
+        "nnx.scan: out_axes has nnx.Carry and in_axes has not. Expected it in both or in none. Of "
+        "jax.lax.scan, the carry is what has nnx.Carry in in_axes and out_axes, xs what has an axis in "
+        "in_axes, ys what has one in out_axes; None in in_axes is for constants. Write for example "
+        "in_axes=(nnx.Carry, 0, None), out_axes=(nnx.Carry, 0) for `f(carry, x, constant) -> (carry, y)`.",
     ),
     (
         errors.ContextError,

@@ -265,9 +265,7 @@ def one_more(cell, x):
         (
             lambda: nnx.scan(lambda c, x: c, in_axes=(Carry, 0), out_axes=0),
             ScanAxesError,
-            "nnx.scan: in_axes has nnx.Carry and out_axes has not. Expected it in both or in none. Write for "
-            "example in_axes=(nnx.Carry, 0, None), out_axes=(nnx.Carry, 0) for `f(carry, x, constant) -> "
-            "(carry, y)`.",
+            "nnx.scan: in_axes has nnx.Carry and out_axes has not. Expected it in both or in none. ",
         ),
         (
             lambda: nnx.scan(lambda x: x, in_axes=0),
