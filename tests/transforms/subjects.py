@@ -100,3 +100,11 @@ def only(f, primitive, *args):
     """The one equation of a primitive in a function's jaxpr."""
     (found,) = [e for e in equations(f, *args) if e.primitive.name == primitive]
     return found
+
+
+def carried(f, *args):
+    """The types of what the one scan in a function carries: its results that are not stacked."""
+    scan = only(f, "scan", *args)
+    inner = scan.params["jaxpr"].out_avals
+    pairs = zip(scan.outvars, inner, strict=True)
+    return sorted(a.str_short() for v, a in pairs if v.aval.shape == a.shape)

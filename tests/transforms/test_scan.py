@@ -12,6 +12,7 @@ from nnxgraph.errors import (
     ArgumentTypeError,
     AxisSizeError,
     GraphChangeError,
+    PredicateError,
     PrefixError,
     ScanAxesError,
 )
@@ -94,6 +95,21 @@ def test_keyword_arguments_are_the_same_in_each_iteration():
     assert out is cell
     assert float(cell.n[...]) == 20.0
     assert ys.tolist() == [2.0] * 4
+
+
+def test_ad5_arguments_with_axes_may_be_given_by_keyword():
+    same(nnx.scan(lambda c, x: (c + x, c))(f32(0.0), x=XS), lax.scan(lambda c, x: (c + x, c), f32(0.0), XS))
+    same(nnx.scan(lambda c, x: (c + x, c))(x=XS, c=f32(0.0)), lax.scan(lambda c, x: (c + x, c), f32(0.0), XS))
+    with pytest.raises(PrefixError, match="in_axes does not fit the positional arguments"):
+        nnx.scan(lambda c, x: (c, x))(c=f32(0.0))
+
+
+def test_lp12_error_says_what_lax_scan_calls_the_parts():
+    with pytest.raises(ScanAxesError) as caught:
+        nnx.scan(lambda c, x: (c, x), in_axes=(Carry, 0), out_axes=0)
+    assert "Of jax.lax.scan, the carry is what has nnx.Carry in in_axes and out_axes" in str(caught.value)
+    doc = nnx.scan.__doc__ or ""
+    assert [word for word in ("`init`, `carry`", "`xs`", "`ys`", "closed-over") if word not in doc] == []
 
 
 def test_weakly_typed_carry_takes_the_type_that_the_body_gives_it():
@@ -286,6 +302,24 @@ def one_more(cell, x):
             lambda: nnx.scan(lambda c, x: (c, x), out_axes=(Carry, None)),
             ScanAxesError,
             "out_axes has None or a carried result. Expected an axis for each result, or nnx.Carry.",
+        ),
+        (
+            lambda: nnx.scan(lambda c, x: (c, x), in_axes=(Carry, "first")),
+            ScanAxesError,
+            "nnx.scan: in_axes has 'first'. Expected an int, None or nnx.Carry. Of jax.lax.scan, the carry is",
+        ),
+        (
+            lambda: nnx.scan(lambda x, c: (c, c, {"y": x}), in_axes=(0, Carry), out_axes=(Carry, 0, -3))(
+                XS, f32(0.0)
+            ),
+            ScanAxesError,
+            "nnx.scan: result[2].y is float32[] in one iteration, and out_axes -3. Expected an axis that the "
+            "stack of all 1 dimensions has.",
+        ),
+        (
+            lambda: nnx.scan(lambda c: c, in_axes=Carry, out_axes=Carry, length=2.0),
+            PredicateError,
+            "nnx.scan: length is 2.0. Expected an int, 0 or more.",
         ),
         (
             lambda: nnx.scan(lambda c, x: c)(f32(0.0), XS),

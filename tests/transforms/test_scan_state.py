@@ -7,7 +7,7 @@ import pytest
 
 import nnxgraph as nnx
 from nnxgraph.errors import GraphChangeError
-from tests.transforms.subjects import Cell, cells, f32, only, values
+from tests.transforms.subjects import Cell, cells, f32, values
 
 Carry = nnx.Carry
 XS = jnp.arange(1.0, 5.0)
@@ -30,7 +30,7 @@ FRAMES = jax.random.normal(jax.random.key(0), (4, 5, 3))
     ],
     ids=["all carried", "statistics carried", "nothing said"],
 )
-def test_batch_norm_over_time_updates_its_statistics_at_each_step(in_axes, out_axes, body):
+def test_lp9_batch_norm_over_time_updates_its_statistics_at_each_step(in_axes, out_axes, body):
     ours, plain = net(), net()
     out = nnx.scan(body, in_axes=in_axes, out_axes=out_axes)(ours, FRAMES)
     ys = out[1] if isinstance(out, tuple) else out
@@ -82,7 +82,7 @@ class Recorder(nnx.Module):
         return Point(h), h
 
 
-def test_sown_values_are_stacked_while_the_carry_is_rebuilt():
+def test_lp1_sown_values_are_stacked_while_the_carry_is_rebuilt():
     axes = nnx.StateAxes({nnx.Intermediate: 0, ...: None})
     model = Recorder()
     run = nnx.scan(lambda point, model, x: model.step(point, x), in_axes=(Carry, axes, 0))
@@ -211,38 +211,6 @@ def test_streams_split_for_a_scan_draw_per_slice():
     _, ys = draw(0, rngs)
     assert len(set(ys.tolist())) == 3
     assert rngs.default.key.shape == ()
-
-
-def carried(f, *args):
-    """How many arrays the one scan in a function carries: its results that are not stacked."""
-    scan = only(f, "scan", *args)
-    results = [v.aval for v in scan.outvars]
-    inner = scan.params["jaxpr"].out_avals
-    return sum(a.shape == b.shape for a, b in zip(results, inner, strict=True))
-
-
-@pytest.mark.parametrize("in_axes", [(Carry, 0), (None, 0)], ids=["carried", "broadcast"])
-def test_loop_carries_what_the_body_writes_and_nothing_else(in_axes):
-    def run(x):
-        model = net()  # four parameters, two statistics
-        out_axes = (Carry, 0) if in_axes[0] is Carry else 0
-
-        def body(model, x):
-            y = model(x)
-            return (model, y) if out_axes != 0 else y
-
-        return nnx.scan(body, in_axes=in_axes, out_axes=out_axes)(model, x)[-1]
-
-    assert carried(run, FRAMES) == 2
-
-
-def test_read_only_model_costs_a_loop_nothing():
-    model = nnx.Linear(3, 3, rngs=nnx.Rngs(0))
-
-    def run(xs):
-        return nnx.scan(lambda model, x: (model, model(x)))(model, xs)[1]
-
-    assert carried(run, FRAMES) == 0
 
 
 def test_state_of_a_scan_under_jit_is_that_of_the_loop():
