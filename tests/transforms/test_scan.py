@@ -306,7 +306,7 @@ def one_more(cell, x):
         (
             lambda: nnx.scan(lambda c, x: (c, x), in_axes=(Carry, "first")),
             ScanAxesError,
-            "nnx.scan: in_axes has 'first'. Expected an int, None or nnx.Carry. Of jax.lax.scan, the carry is",
+            "nnx.scan: in_axes has 'first'. Expected an int, None or nnx.Carry. Of jax.lax.scan, the carry",
         ),
         (
             lambda: nnx.scan(lambda x, c: (c, c, {"y": x}), in_axes=(0, Carry), out_axes=(Carry, 0, -3))(
