@@ -273,8 +273,14 @@ class Rngs(Pytree, _Samplers):
         return self.fork(split=k)
 
     def broadcast(self, k: Any) -> Rngs:
-        """New streams that draw the same keys in each of `k` lanes; these streams count on."""
-        return self._derive(lambda path, stream: stream.broadcast(k))
+        """New streams that draw the same keys in each of `k` lanes (or by filter); these streams count on."""
+        check_lanes("Rngs.broadcast", k)
+
+        def derive(path: Path, stream: RngStream) -> RngStream:
+            shape = shape_for(k, path, stream)
+            return stream.fork() if shape is None else stream.broadcast(shape)
+
+        return self._derive(derive)
 
     def _derive(self, f: Callable[[Path, RngStream], RngStream]) -> Rngs:
         """New streams under the same names."""

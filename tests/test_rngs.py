@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import nnxgraph as nnx
+from nnxgraph.errors import LaneShapeError
 
 
 def data(key):
@@ -81,6 +82,19 @@ def test_fork_splits_by_filter():
     rngs = nnx.Rngs(0, params=1).fork(split={"params": 4})
     assert rngs.params.key.shape == (4,)
     assert rngs.default.key.shape == ()
+
+
+def test_broadcast_by_filter_forks_the_other_streams():
+    rngs = nnx.Rngs(0, params=1).broadcast({"params": (2, 3)})
+    assert rngs.params.key.shape == (2, 3)
+    assert rngs.default.key.shape == ()
+
+
+@pytest.mark.parametrize("method", ["fork", "split", "broadcast"])
+def test_lanes_that_are_no_shape_are_refused(method):
+    arguments = {"split": "two"} if method == "fork" else {"k": "two"}
+    with pytest.raises(LaneShapeError, match="found 'two' for the lanes of a random stream"):
+        getattr(nnx.Rngs(0), method)(**arguments)
 
 
 def test_layers_own_their_streams():
