@@ -117,7 +117,7 @@ def _parts(x: Any) -> tuple[GraphDef, list[Any]]:
     """The structure and the leaves of the fields that count in a comparison."""
     walk = Walk()
     values = tuple(getattr(x, f.name, MISSING) for f in dataclasses.fields(x) if f.compare)
-    root = walk.roots(values, ())
+    root = walk.roots((), values, ())
     return GraphDef(root, tuple(walk.records)), walk.all_leaves()
 
 

@@ -36,6 +36,7 @@ class Frame:
         "alive",
         "before",
         "cached",
+        "kept",
         "late",
         "name",
         "now",
@@ -44,9 +45,10 @@ class Frame:
         "twins",
     )
 
-    def __init__(self, name: str, cached: bool = False):
+    def __init__(self, name: str, cached: bool = False, kept: Iterable[Any] = ()):
         self.name = name
         self.cached = cached  # whether the function runs only while it is traced, and not at each call
+        self.kept = frozenset(map(id, kept))  # objects from outside whose changes will be handed back
         self.parent: Frame | None = thread.frame
         self.trace = _jax.current_trace()
         self.now: dict[Variable[Any], Any] = {}
@@ -162,10 +164,17 @@ def check_change(owner: Any, what: str, holds_data: Callable[[], bool]) -> None:
         inside = None if frame is None else frame.name
         raise TraceChangeError(what, *_facts(owner), _jax.transform_name(trace), inside)
     home = born.parent if type(born) is RawFrame else born
-    while frame is not None and frame is not home:
+    while frame is not None and frame is not home and id(owner) not in frame.kept:
         if frame.cached or holds_data():
             raise CapturedChangeError(what, *_facts(owner), frame.name, frame.cached)
         frame = frame.parent
+
+
+def is_outside(x: Any, frame: Frame) -> bool:
+    """Whether an object was there before the frame, and is not left over from a function that ended."""
+    born = birth_of(x)
+    born = born.parent if type(born) is RawFrame else born
+    return born is not frame and (born is None or born.alive)
 
 
 def birth_of(x: Any) -> Birthplace:

@@ -1,5 +1,7 @@
 """The exact text of each error of the engine, provoked as a user would."""
 
+import weakref
+
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -45,10 +47,11 @@ def marks_an_array_static():
 
 def captures():
     scale = nnx.Param(jnp.ones(2))
+    hidden = weakref.ref(scale)
 
     @nnx.jit
     def scaled(x):
-        return scale * x
+        return hidden() * x
 
     scaled(1.0)
 
@@ -64,10 +67,12 @@ TABLE = [
     (
         errors.CaptureError,
         captures,
-        "nnx.jit: the function captures.<locals>.scaled reads Variables that it was not given:\n"
+        "nnx.jit: the function captures.<locals>.scaled reaches what it was not given, by a way that cannot "
+        "be followed:\n"
         "  - Param(float32[2])\n"
-        "The compiled function would keep today's values for ever. Expected: the object that holds "
-        "them is an argument. Write `nnx.jit(lambda model, x: ...)(model, x)`.",
+        "The compiled function would keep what it is today for ever. Expected: an argument, or an object "
+        "behind the function's closure, globals, defaults or helpers. Write `nnx.jit(lambda model, x: ...)"
+        "(model, x)`.",
     ),
     (
         errors.AttributeNotFoundError,

@@ -235,10 +235,12 @@ def test_variable_that_jax_jit_closes_over_has_the_value_of_its_trace():
 
 def test_captured_variable_in_a_lax_function_is_noticed():
     v, i = nnx.Param(jnp.asarray(X)), nnx.Variable(ONE)
-    with pytest.raises(nnx.errors.CaptureError):
-        nnx.jit(lambda: lax.sin(v))()
-    with pytest.raises(nnx.errors.CaptureError):
-        nnx.jit(lambda: jnp.asarray(X)[i])()
+    sine, item = nnx.jit(lambda: lax.sin(v)), nnx.jit(lambda: jnp.asarray(X)[i])
+    assert_same(sine(), lax.sin(X))
+    assert_same(item(), X[int(ONE)])
+    v[...], i[...] = v * 2, i * 0
+    assert_same(sine(), lax.sin(X * 2))
+    assert_same(item(), X[0])
 
 
 def test_hooks_run_on_what_lax_reads():

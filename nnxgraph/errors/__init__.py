@@ -6,6 +6,8 @@ Every text says where, what was found, what was expected, and what to write inst
 
 from ._base import NnxError as NnxError
 from ._derivatives import HiddenGradientError as HiddenGradientError
+from ._derivatives import KeywordOnlyError as KeywordOnlyError
+from ._derivatives import LostCaptureError as LostCaptureError
 from ._derivatives import MissingRuleError as MissingRuleError
 from ._derivatives import ResultError as ResultError
 from ._derivatives import TangentError as TangentError
@@ -42,6 +44,7 @@ from ._layers import MissingKeyError as MissingKeyError
 from ._layers import UnboundAxisWarning as UnboundAxisWarning
 from ._mapped import ShardSpecError as ShardSpecError
 from ._mapped import SharedStreamWarning as SharedStreamWarning
+from ._mapped import SideEffectError as SideEffectError
 from ._training import GradientMismatchError as GradientMismatchError
 from ._training import MetricArgumentError as MetricArgumentError
 from ._training import MetricNameError as MetricNameError
@@ -69,6 +72,7 @@ from ._transforms import PredicateError as PredicateError
 from ._transforms import PrefixError as PrefixError
 from ._transforms import ReduceAxesError as ReduceAxesError
 from ._transforms import ScanAxesError as ScanAxesError
+from ._transforms import StageError as StageError
 from ._transforms import UnmatchedFilterError as UnmatchedFilterError
 from ._variables import AttributeNotFoundError as AttributeNotFoundError
 from ._variables import CapturedChangeError as CapturedChangeError
@@ -101,6 +105,9 @@ __all__ = [
     "CycleError",
     "DecodeCacheError",
     "DonationError",
+    "KeywordOnlyError",
+    "LostCaptureError",
+    "StageError",
     "DtypeNotInexactError",
     "EntryNotFoundError",
     "FilterError",
@@ -151,6 +158,7 @@ __all__ = [
     "ShardSpecError",
     "SharedStreamWarning",
     "SharedVariableError",
+    "SideEffectError",
     "SlotsError",
     "SplitStreamError",
     "SqueezeError",

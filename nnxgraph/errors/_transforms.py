@@ -13,11 +13,32 @@ class CaptureError(NnxError, ValueError):
 
     def text(self) -> str:
         transform, function, variables, written = self.args
-        verb = "writes" if written else "reads"
+        verb = "writes" if written else "reaches"
         return (
-            f"nnx.{transform}: the function {function} {verb} Variables that it was not given:"
-            f"{listed(variables)}\nThe compiled function would keep today's values for ever. Expected: the "
-            f"object that holds them is an argument. Write `nnx.{transform}(lambda model, x: ...)(model, x)`."
+            f"nnx.{transform}: the function {function} {verb} what it was not given, by a way that cannot be "
+            f"followed:{listed(variables)}\nThe compiled function would keep what it is today for ever. "
+            f"Expected: an argument, or an object behind the function's closure, globals, defaults or "
+            f"helpers. Write `nnx.{transform}(lambda model, x: ...)(model, x)`."
+        )
+
+
+class StageError(NnxError, TypeError):
+    """A stage of a compiled function is called with other arguments, or before it is compiled."""
+
+    def __init__(self, stage: str | None):
+        super().__init__(stage)
+
+    def text(self) -> str:
+        (stage,) = self.args
+        if stage is not None:
+            return (
+                f"nnx.jit: found a call of a stage of the kind {stage}. Expected a compiled one. Write "
+                f"`.compile()` before the call."
+            )
+        return (
+            "nnx.jit: found arguments of another structure than the function was compiled for. Expected the "
+            "same objects, containers, static values and number of arguments. Write `.lower(...)` again with "
+            "these arguments, or call the function that nnx.jit returned."
         )
 
 

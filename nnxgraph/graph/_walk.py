@@ -7,7 +7,7 @@ know containers and objects alike; what an object is, the registry says.
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from operator import is_
 from typing import Any
 
@@ -63,12 +63,16 @@ def level_below(x: Any) -> Level | None:
 class Walk:
     """Takes values apart: descriptions of what is met, objects in order, leaves by owner.
 
-    Objects in `known` (id to number) are described as known and not entered. An object is numbered where
-    it is first met and described later, so that long chains of objects need no recursion.
+    Objects in `known` (id to number) are described as known and not entered; `claim` may give a number to
+    one that is met. An object is numbered where it is first met and described later, so that long chains of
+    objects need no recursion.
     """
 
-    def __init__(self, known: dict[int, int] | None = None):
+    def __init__(
+        self, known: dict[int, int] | None = None, claim: Callable[[Any], int | None] = lambda x: None
+    ):
         self.known = known or {}
+        self._claim = claim
         self.index: dict[int, int] = {}
         self.objects: list[Any] = []
         self.records: list[Desc] = []
@@ -112,6 +116,10 @@ class Walk:
         if i is not None:
             self.met_again = True
             return ("node", i)
+        claimed = self._claim(x)
+        if claimed is not None:
+            self.known[id(x)] = claimed
+            return ("known", claimed)
         i = self.index[id(x)] = len(self.objects)
         self.objects.append(x)
         self._paths.append(path)
@@ -137,7 +145,7 @@ class Walk:
         if not marks:
             return ("object", type(x), ways.names(attributes), self._children(x, attributes, own, path), ())
         children = tuple([self._marked(v, own, marks.get(k), (*path, k)) for k, v in attributes.items()])
-        kept = tuple((k, m) for k, m in marks.items() if k in attributes and m != "leaf")
+        kept = tuple((k, m) for k, m in marks.items() if k in attributes and type(m) is str)
         return ("object", type(x), ways.names(attributes), children, kept)
 
     def _children(
@@ -160,10 +168,12 @@ class Walk:
             object.__setattr__(x, "_nnx_described", described)
         return children
 
-    def _marked(self, x: Any, own: list[Any], mark: str | None, path: Path) -> Desc:
-        """Describe the value of an attribute that may be marked."""
+    def _marked(self, x: Any, own: list[Any], mark: str | Desc | None, path: Path) -> Desc:
+        """Describe the value of an attribute that may be marked, with a word or with a description."""
         if mark == "static":
             return ("static", static_of(x))
+        if type(mark) is tuple:
+            return self._along(mark, x, own, path)
         if mark is not None:
             desc = self.visit(x, own, False, path)
             if desc[0] != "static":
@@ -171,6 +181,17 @@ class Walk:
             own.append(x)
             return LEAF
         return self.visit(x, own, True, path)
+
+    def _along(self, desc: Desc, x: Any, own: list[Any], path: Path) -> Desc:
+        """Describe a value in which leaves are where a description has them, whatever they are."""
+        if desc == LEAF and kind_of(x) not in (Kind.VARIABLE, Kind.NODE):
+            own.append(x)
+            return LEAF
+        level = level_below(x) if desc[0] == "container" else None
+        if level is None or Shape(type(x), level[1], level[2]) != desc[1]:
+            return self.visit(x, own, True, path)
+        triples = zip(desc[2], level[0], level[1], strict=True)
+        return ("container", desc[1], tuple([self._along(d, c, own, (*path, k)) for d, c, k in triples]))
 
     def _container(self, x: Any, level: Level, leaves: list[Any], inside: bool, path: Path) -> Desc:
         """Describe a container and what is in it."""
@@ -190,12 +211,18 @@ class Walk:
         self._describe_objects()
         return desc
 
-    def roots(self, inside: tuple[Any, ...], outside: tuple[Any, ...]) -> Desc:
-        """Describe two groups of values as one tuple; in the first, numbers are static as inside a node."""
-        groups = ((x, i < len(inside)) for i, x in enumerate((*inside, *outside)))
-        children = tuple([self.visit(x, self.root_leaves, static) for x, static in groups])
+    def roots(self, first: Any, inside: Any, outside: tuple[Any, ...]) -> Desc:
+        """Describe values as one tuple; in the first two, numbers are static as inside a node.
+
+        All objects below the first one come before the others; `first_objects` is their number.
+        """
+        children = [self.visit(first, self.root_leaves, True)]
         self._describe_objects()
-        return ("container", Shape(tuple, tuple(range(len(children)))), children)
+        self.first_objects = len(self.objects)
+        children.append(self.visit(inside, self.root_leaves, True))
+        children += [self.visit(x, self.root_leaves, False) for x in outside]
+        self._describe_objects()
+        return ("container", Shape(tuple, tuple(range(len(children)))), tuple(children))
 
     def all_leaves(self) -> list[Any]:
         """The leaves in the order of a GraphDef: of the root, then of each object."""

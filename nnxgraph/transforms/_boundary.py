@@ -10,8 +10,9 @@ lane. (2) builds the arguments anew inside the trace. (3) compares them with wha
 were written, which objects changed their attributes, what is new. That is the `Change`, static too. (4)
 applies it to the caller's own objects. Nothing is a side effect of tracing, so JAX may cache as it likes.
 
-A Variable that the function reaches by itself is *captured*: it is read through the frame, and if it was
-written its new value leaves as one more leaf, unless the transform is cached.
+What the function reaches by itself is *captured*: a Variable is read through the frame, and if it was written
+its new value leaves as one more leaf. A transform that is cached must know such objects beforehand: they are
+arguments too, but stay in place.
 """
 
 from __future__ import annotations
@@ -23,107 +24,24 @@ from typing import Any
 
 import jax
 
-from .._frame import Frame, check_changes, check_write
-from .._repr import function_name
+from .._frame import Frame, check_changes, check_write, describe
 from .._settings import GRAPH_MODE, Mode, check_tree
 from .._typing import Path
 from .._variable import Variable
-from ..errors import CaptureError, InputReturnedError
+from ..errors import AliasError, InputReturnedError
 from ..graph._edit import raw_owners, replace_raw_leaves
 from ..graph._graphdef import Desc, GraphDef, count_leaves, leaf_starts, record_leaves
 from ..graph._registry import kind_of, node_type
 from ..graph._traverse import duplicate_paths
 from ..graph._walk import Build, Walk, change_object
 from ._axes import NamedAxis
+from ._captures import NOTHING_CAPTURED, Captured, Same
+from ._crossing import Call, Change, Crossing, Inside, Lanes, Layout, Missed, gather, spread
 from ._functions import Lifted
+from ._kept import KeptInPlace
 from ._lanes import Lane, Names, Resolver
 
-Lanes = tuple[list[Any], ...]
-
-
-@jax.tree_util.register_static
-@dataclasses.dataclass(frozen=True)
-class Layout:
-    """What is static of the arguments: their graph, and the lane of each leaf."""
-
-    graphdef: GraphDef
-    lane_of: tuple[int, ...]
-
-
-@jax.tree_util.register_static
-@dataclasses.dataclass(frozen=True)
-class Change:
-    """What is static of the results, with the leaves in this order.
-
-    `written`: numbers of input leaves that have a new value. `edits`: input objects with other attributes
-    or another spec. `root` and `records`: the result, in terms of known and new objects. `late`: how many
-    captured Variables were written.
-    """
-
-    written: tuple[int, ...]
-    edits: tuple[tuple[int, Desc], ...]
-    root: Desc
-    records: tuple[Desc, ...]
-    late: int
-    lane_of: tuple[int, ...]
-
-    def edit_leaves(self) -> int:
-        """How many leaves the edits have."""
-        return sum(record_leaves(r) for _, r in self.edits if r[0] == "object")
-
-
-@dataclasses.dataclass
-class Call:
-    """What one call of a transform that is not cached knows of captured Variables."""
-
-    crossing: Crossing
-    given: tuple[Variable[Any], ...] = ()  # passed in, and kept in place
-    written: list[Variable[Any]] = dataclasses.field(default_factory=list)  # written without being given
-    met: list[Variable[Any]] = dataclasses.field(default_factory=list)  # read or written without being given
-    where: dict[int, Path] = dataclasses.field(default_factory=dict)  # paths of leaves behind the written
-
-    def twins(self, inside: Sequence[Any]) -> dict[Variable[Any], Variable[Any]]:
-        """The Variables built inside, by the caller's Variables that they stand for."""
-        pairs = zip(self.crossing.objects, inside, strict=True)
-        return {x: twin for x, twin in pairs if isinstance(x, Variable) and x is not twin}
-
-
-@dataclasses.dataclass
-class Crossing:
-    """The arguments of one call, taken apart."""
-
-    layout: Layout
-    lanes: Lanes
-    leaves: list[Any]
-    objects: list[Any]
-    names: Names
-
-
-@dataclasses.dataclass
-class _Inside:
-    """The arguments as they were built inside."""
-
-    layout: Layout
-    objects: list[Any]
-    leaves: list[Any]
-    flat: dict[int, tuple[list[Any], Any]]  # leaves that are pytrees, as they came in
-
-
 Apply = Callable[[Callable[..., Any], Call], Any]
-
-
-def spread(leaves: Sequence[Any], lane_of: Sequence[int], count: int) -> Lanes:
-    """Leaves in order as one list for each lane."""
-    lanes: Lanes = tuple([] for _ in range(count))
-    for leaf, lane in zip(leaves, lane_of, strict=True):
-        lanes[lane].append(leaf)
-    return lanes
-
-
-def gather(lanes: Sequence[Sequence[Any]], lane_of: Sequence[int]) -> list[Any]:
-    """The leaves in order from one list for each lane."""
-    feeds = [iter(lane) for lane in lanes]
-    return [next(feeds[lane]) for lane in lane_of]
 
 
 def _relative(desc: Desc) -> Desc:
@@ -184,28 +102,33 @@ class Boundary:
         args: tuple[Any, ...],
         kwargs: dict[str, Any],
         bound: tuple[Any, ...] = (),
-        given: tuple[Variable[Any], ...] = (),
+        captured: Captured = NOTHING_CAPTURED,
         names: tuple[str, ...] = (),
+        swaps: bool = False,
     ) -> Crossing:
-        """(1) Take the arguments apart."""
+        """(1) Take the arguments apart; captured objects will stay in place."""
         walk = Walk()
-        root = walk.roots((given, bound), (args, kwargs))
+        root = walk.roots((captured.objects, captured.arrays, captured.key), bound, (args, kwargs))
         graphdef = GraphDef(root, tuple(walk.records))
-        named = Names(self.name, self.parameter, names)
+        named = Names(self.name, self.parameter, names, captured=captured.names)
         if not self.mode.sharing:
             check_tree(f"nnx.{self.name}", duplicate_paths(graphdef), named.argument)
         resolver = self._resolve(graphdef, walk.objects, named)
+        kept = walk.first_objects
+        owners = [] if swaps else [i for i in range(kept) if walk.records[i][0] == "object"]
+        fixed = tuple(Same(leaf) for i in owners for leaf in walk.leaves[i])
+        layout = Layout(graphdef, tuple(resolver.lane_of), kept, fixed)
         leaves = walk.all_leaves()
-        layout = Layout(graphdef, tuple(resolver.lane_of))
-        return Crossing(layout, spread(leaves, layout.lane_of, len(self.lanes)), leaves, walk.objects, named)
+        lanes = spread(leaves, layout.lane_of, len(self.lanes))
+        return Crossing(layout, lanes, leaves, walk.objects, named, swaps)
 
     def _resolve(self, graphdef: GraphDef, objects: Sequence[Any], names: Names) -> Resolver:
         """The lanes of the arguments."""
         first = count_leaves(graphdef.root)
         resolver = Resolver(names, self.lanes, graphdef.records, objects, first)
         numbers = iter(range(first))
-        given, bound, args, kwargs = graphdef.root[2]
-        resolver.visit(given, self.captured, ("captured",), numbers, weak=True)
+        captured, bound, args, kwargs = graphdef.root[2]
+        resolver.visit(captured, self.captured, ("captured",), numbers, weak=True)
         resolver.visit(bound, self.captured, ("self",), numbers, weak=True)
         for part, desc, prefix in ((0, args, self.args), (1, kwargs, self.kwargs)):
             below = resolver.prefixes(desc, prefix, (part,))
@@ -227,45 +150,57 @@ class Boundary:
         crossing = self.split(args, kwargs, user.bound, names=user.names)
         call = Call(crossing)
         head, packed = apply(self.purify(user.f, call), call)
-        return head, self.merge(packed, crossing, call)
+        return head, self.merge(packed, call)
 
-    def purify(self, f: Callable[..., Any], call: Call | None = None) -> Callable[..., Any]:
+    def purify(
+        self,
+        f: Callable[..., Any],
+        call: Call | Callable[[], Call],
+        holding: Callable[[Sequence[Any]], Callable[..., Any]] | None = None,
+    ) -> Callable[..., Any]:
         """The function as JAX sees it: (layout, lanes) -> (head, (change, lanes)).
 
-        Without a `call` the transform is cached, and captured Variables are refused.
+        A transform that is cached gives a way to ask for the call that is running; `holding` makes the
+        function hold other arrays than its own.
         """
 
         def pure(layout: Layout, lanes: Lanes) -> Any:
-            with Frame(self.name, cached=call is None) as frame:
-                inside, (_, bound, args, kwargs) = self._enter(layout, lanes, frame, call)
-                head, out = self.head(f(*bound, *args, **kwargs))
-                packed = self._leave(inside, out, frame, call)
-                if call is None and frame.late:
-                    self._refuse_captured(f, frame)
+            running = call if isinstance(call, Call) else call()
+            kept = running.crossing.kept
+            with KeptInPlace(kept), Frame(self.name, running.cached, kept) as frame:
+                inside, (captured, bound, args, kwargs) = self._enter(layout, lanes, frame, running)
+                g = holding(captured[1]) if holding is not None and captured[1] else f
+                head, out = self.head(g(*bound, *args, **kwargs))
+                packed = self._leave(inside, out, frame, running)
+                if running.cached and frame.late:
+                    raise Missed(tuple(frame.late_written() or frame.late), (), bool(frame.late_written()))
                 return head, packed
 
         return functools.wraps(f, updated=())(pure)
 
-    def _refuse_captured(self, f: Callable[..., Any], frame: Frame) -> None:
-        """Refuse Variables that a cached function reached by itself."""
-        written = frame.late_written()
-        shown = tuple(v._describe() for v in written or frame.late)
-        raise CaptureError(self.name, function_name(f), shown, bool(written))
-
-    def _enter(self, layout: Layout, lanes: Lanes, frame: Frame, call: Call | None) -> tuple[_Inside, Any]:
-        """(2) Build the arguments anew, but for captured Variables, which get their value in the frame."""
+    def _enter(self, layout: Layout, lanes: Lanes, frame: Frame, call: Call) -> tuple[Inside, Any]:
+        """(2) Build the arguments anew, but for kept objects: Variables get their value in the frame."""
         leaves = gather(lanes, layout.lane_of)
-        given = call.given if call is not None else ()
-        build = Build(layout.graphdef.records, given=given)
-        start = count_leaves(layout.graphdef.root)
-        for variable, value in zip(given, leaves[start:], strict=False):
-            frame.bind(variable, value)
-        build.make_objects(iter(leaves[start + len(given) :]))
-        root = build.value(layout.graphdef.root, iter(leaves[:start]))
-        frame.twins = call.twins(build.objects) if call is not None else {}
-        self._name_axes(build.objects, leaf_starts(layout.graphdef), layout.lane_of, NamedAxis.enter)
+        graphdef, crossing = layout.graphdef, call.crossing
+        starts = [*leaf_starts(graphdef), len(leaves)]
+        build = Build(graphdef.records, given=crossing.kept)
+        nodes = []
+        for i, x in enumerate(crossing.kept):
+            own = slice(starts[i], starts[i + 1])
+            if isinstance(x, Variable):
+                frame.bind(x, leaves[own.start])
+            elif crossing.swaps and leaves[own]:
+                nodes.append((x, graphdef.records[i], leaves[own]))
+            else:
+                leaves[own] = crossing.leaves[own]
+        build.make_objects(iter(leaves[starts[layout.kept] :]))
+        for x, record, own_leaves in nodes:
+            change_object(x, record, build.attributes(record, iter(own_leaves)))
+        root = build.value(graphdef.root, iter(leaves[: count_leaves(graphdef.root)]))
+        frame.twins = {} if call.cached else call.twins(build.objects)
+        self._name_axes(build.objects, leaf_starts(graphdef), layout.lane_of, NamedAxis.enter)
         flat = {k: jax.tree.flatten(v) for k, v in enumerate(leaves) if not hasattr(v, "shape")}
-        return _Inside(layout, build.objects, leaves, flat), root
+        return Inside(layout, build.objects, leaves, flat), root
 
     def _name_axes(
         self,
@@ -282,32 +217,30 @@ class Boundary:
             if isinstance(axis, int):
                 rename(self.axes, x, axis)
 
-    def _leave(self, inside: _Inside, out: Any, frame: Frame, call: Call | None) -> tuple[Change, Lanes]:
+    def _leave(self, inside: Inside, out: Any, frame: Frame, call: Call) -> tuple[Change, Lanes]:
         """(3) Take apart what changed, and the result."""
-        walk = Walk({} if self.fresh else {id(x): i for i, x in enumerate(inside.objects)})
+        walk = Walk() if self.fresh else Walk(inside.numbers(call), lambda x: call.claim(x, frame))
         graphdef = inside.layout.graphdef
         self._name_axes(inside.objects, leaf_starts(graphdef), inside.layout.lane_of, NamedAxis.leave)
         written, values, edits, edit_leaves = ((), [], [], []) if self.fresh else self._changes(inside, walk)
         root = walk.root(out)
-        late = [] if call is None or self.fresh else frame.late_written()
-        if call is not None:
-            call.written, call.met = late, list(frame.late)
+        call.met = list(frame.late)
+        late = call.written = [] if self.fresh or call.cached else frame.late_written()
         change_leaves = [*edit_leaves, *walk.all_leaves()]
-        arguments = call.crossing.names.arguments if call is not None else ()
-        resolver = self._lanes_of_change(inside, walk, edits, root, len(edit_leaves), arguments)
-        if call is not None:
-            call.where = resolver.where
+        resolver = self._lanes_of_change(inside, walk, edits, root, len(edit_leaves), call)
+        call.where = resolver.where
         self._name_axes(walk.objects, resolver.starts, resolver.lane_of, NamedAxis.leave)
         if self.axes is not None:  # new Variables have got the axis since they were described
             walk.records = [walk.record(x, kind_of(x), []) for x in walk.objects]
         lanes = [inside.layout.lane_of[k] for k in written]
         lanes += [*resolver.lane_of, *[self.lanes.index(self.captured)] * len(late)]
         leaves = [*values, *change_leaves, *(v.get_raw_value() for v in late)]
+        call.writes_arrays = inside.writes_arrays(written, edits)
         change = Change(tuple(written), tuple(edits), root, tuple(walk.records), len(late), tuple(lanes))
         return change, spread(leaves, lanes, len(self.lanes))
 
     def _changes(
-        self, inside: _Inside, walk: Walk
+        self, inside: Inside, walk: Walk
     ) -> tuple[list[int], list[Any], list[tuple[int, Desc]], list[Any]]:
         """Which leaves were written and which objects changed."""
         graphdef, lane_of = inside.layout.graphdef, inside.layout.lane_of
@@ -321,7 +254,7 @@ class Boundary:
             same = record == _relative_record(graphdef.records[i])
             if same or record[0] == "variable":
                 for k, now in enumerate(own, start):
-                    if lane_of[k] in self.always or not _unchanged(inside, k, now):
+                    if lane_of[k] in self.always or not inside.unchanged(k, now):
                         written.append(k)
                         values.append(now)
             if not same and self.mode.structure:
@@ -331,16 +264,17 @@ class Boundary:
 
     def _lanes_of_change(
         self,
-        inside: _Inside,
+        inside: Inside,
         walk: Walk,
         edits: list[tuple[int, Desc]],
         root: Desc,
         edit_count: int,
-        arguments: tuple[str, ...],
+        call: Call,
     ) -> Resolver:
         """The lanes of the leaves of edits, of the result, and of new objects."""
         first = edit_count + count_leaves(root)
-        names = Names(self.name, self.result_parameter, arguments, self.results)
+        named = call.crossing.names
+        names = Names(self.name, self.result_parameter, named.arguments, self.results, named.captured)
         resolver = Resolver(names, self.lanes, walk.records, walk.objects, first)
         numbers = iter(range(first))
         graphdef = inside.layout.graphdef
@@ -356,36 +290,41 @@ class Boundary:
         if known and not self.mode.structure:
             raise InputReturnedError(self.name, names.text(known[0][1]))
         if known and self.checks_results:
-            self._check_returned(inside, known, arguments)
+            self._check_returned(inside, known, call)
         return resolver
 
-    def _check_returned(
-        self, inside: _Inside, known: list[tuple[int, Path]], arguments: tuple[str, ...]
-    ) -> None:
-        """Refuse an input that is returned in another lane than it came in."""
+    def _check_returned(self, inside: Inside, known: list[tuple[int, Path]], call: Call) -> None:
+        """Refuse an input or captured object that is returned in another lane than it came in."""
         parameter = f"{self.parameter}/{self.result_parameter}"
-        names = Names(self.name, parameter, arguments, self.results)
+        named = call.crossing.names
+        names = Names(self.name, parameter, named.arguments, self.results, named.captured)
         resolver = self._resolve(inside.layout.graphdef, inside.objects, names)
         for i, path in known:
             prefix: Any = self.outs
             for key in path[1:]:
                 prefix = prefix[key] if type(prefix) in (tuple, list, dict) else prefix
-            resolver.visit(("node", i), prefix, path, iter(()))
+            if i < len(inside.objects):
+                resolver.visit(("node", i), prefix, path, iter(()))
+            elif prefix != self.captured:
+                x = describe(call.outer[i - len(inside.objects)])
+                lanes = ("the function itself", repr(self.captured)), (names.text(path), repr(prefix))
+                raise AliasError(self.name, parameter, x, *lanes)
 
-    def merge(self, packed: tuple[Change, Lanes], crossing: Crossing, call: Call | None = None) -> Any:
+    def merge(self, packed: tuple[Change, Lanes], call: Call) -> Any:
         """(4) Apply the change to the caller's objects; nothing is written if something cannot be."""
         change, lanes = packed
+        crossing = call.crossing
         feed = iter(gather(lanes, change.lane_of))
         values = _take(feed, len(change.written))
         edit_leaves = iter(_take(feed, change.edit_leaves()))
         root_leaves = _take(feed, count_leaves(change.root))
-        build = Build(change.records, crossing.objects)
+        build = Build(change.records, [*crossing.objects, *call.outer])
         build.make_objects(iter(_take(feed, sum(map(record_leaves, change.records)))))
         edits = [
             (i, r, build.attributes(r, edit_leaves) if r[0] == "object" else {}) for i, r in change.edits
         ]
         out = build.value(change.root, iter(root_leaves))
-        late = list(zip(call.written if call is not None else (), feed, strict=False))
+        late = list(zip(call.written, feed, strict=True))
         self._write(crossing, dict(zip(change.written, values, strict=True)), edits, late)
         return out
 
@@ -430,19 +369,6 @@ def _take(feed: Iterator[Any], count: int) -> list[Any]:
     return [next(feed) for _ in range(count)]
 
 
-def _unchanged(inside: _Inside, k: int, now: Any) -> bool:
-    """Whether an input leaf still has the value it came with."""
-    if k not in inside.flat:
-        return now is inside.leaves[k]
-    leaves, treedef = jax.tree.flatten(now)
-    before, old = inside.flat[k]
-    return (
-        treedef == old
-        and len(leaves) == len(before)
-        and all(a is b for a, b in zip(leaves, before, strict=True))
-    )
-
-
 def _known_in(desc: Desc, path: Path) -> Iterator[tuple[int, Path]]:
     """The known objects that stand in a description, with their paths."""
     if desc[0] == "known":
@@ -450,16 +376,3 @@ def _known_in(desc: Desc, path: Path) -> Iterator[tuple[int, Path]]:
     elif desc[0] == "container":
         for key, child in zip(desc[1].keys, desc[2], strict=True):
             yield from _known_in(child, (*path, key))
-
-
-def leaf_text(crossing: Crossing, k: int) -> str:
-    """The k-th input leaf as the user would write it."""
-    path = next(p for p, number in crossing.layout.graphdef.leaf_paths if number == k)
-    return crossing.names.argument(path)
-
-
-def variable_of(crossing: Crossing, k: int) -> Variable[Any] | None:
-    """The Variable that holds the k-th input leaf, if one does."""
-    starts = leaf_starts(crossing.layout.graphdef)
-    holders = zip(crossing.objects, starts, strict=True)
-    return next((x for x, start in holders if start == k and isinstance(x, Variable)), None)

@@ -16,8 +16,9 @@ import jax
 from .._trees import same_types
 from .._variable import Variable
 from ..errors import GraphChangeError
-from ._boundary import Boundary, Call, Change, Crossing, Lanes, gather, spread
+from ._boundary import Boundary
 from ._captures import Captured
+from ._crossing import Call, Change, Crossing, Lanes, gather, spread
 from ._replay import Replay, edit_texts, said, type_text
 
 
@@ -51,29 +52,30 @@ class Branches:
         while True:
             self.crossing = boundary.split(args, {}, bound, Captured(given), names)
             branches = make(self.crossing)
-            outer: list[Any] = []  # one for all, so that an object has one number
-            calls = [Call(self.crossing, outer=outer) for _ in branches]
-            self.replays = [self._trace(b, call) for b, call in zip(branches, calls, strict=True)]
-            late = {id(v): v for call in calls for v in (call.met if closed else call.written)}
+            self.outer: list[Any] = []  # one for all, so that an object has one number
+            traced = list(map(self.trace, branches))
+            late = {id(v): v for _, call in traced for v in (call.met if closed else call.written)}
             if not late:
                 break
             given = (*given, *late.values())
-        self.call = calls[0]
+        self.call = traced[0][1]
+        self.replays = [replay for replay, _ in traced]
         self.labels = [b.label for b in branches]
         self.written = sorted(set().union(*(r.change.written for r in self.replays)))
 
-    def _trace(self, branch: Branch, call: Call) -> Replay:
+    def trace(self, branch: Branch) -> tuple[Replay, Call]:
         """The trace of one function over the leaves of the arguments."""
+        call = Call(self.crossing, outer=self.outer)
         boundary = dataclasses.replace(self.boundary, head=branch.head)
 
         def pure(layout: Any, lanes: Lanes, *extras: Any) -> Any:
             return boundary.purify(functools.partial(branch.f, *extras), call)(layout, lanes)
 
-        return Replay(pure, self.crossing.layout, self.crossing.lanes, *branch.extras)
+        return Replay(pure, self.crossing.layout, self.crossing.lanes, *branch.extras), call
 
-    def run(self, i: int, lanes: Lanes, *extras: Any, consts: Sequence[Any] | None = None) -> Any:
-        """The head of the i-th function, the values of what any writes, and the rest of its result."""
-        replay, layout = self.replays[i], self.crossing.layout
+    def run(self, replay: Replay, lanes: Lanes, *extras: Any, consts: Sequence[Any] | None = None) -> Any:
+        """The head of one function, the values of what any writes, and the rest of its result."""
+        layout = self.crossing.layout
         head, out = replay(layout, lanes, *extras, consts=consts)
         count = len(replay.change.written)
         values = dict(zip(replay.change.written, out[:count], strict=True))
@@ -91,12 +93,15 @@ class Branches:
 
     def check(self, problem: str, advice: str) -> None:
         """Refuse functions that leave different graphs, or results of different types."""
-        first = self.replays[0]
-        for label, other in zip(self.labels[1:], self.replays[1:], strict=True):
-            texts = _differences(self.crossing, (self.labels[0], label), first, other)
-            if texts:
-                raise GraphChangeError(self.boundary.name, problem, tuple(texts), advice)
+        for label, replay in zip(self.labels[1:], self.replays[1:], strict=True):
+            self.check_alike(label, replay, problem, advice)
         self._check_written(problem)
+
+    def check_alike(self, label: str, replay: Replay, problem: str, advice: str) -> None:
+        """Refuse a function that leaves another graph than the first, or a result of another type."""
+        texts = _differences(self.crossing, (self.labels[0], label), self.replays[0], replay)
+        if texts:
+            raise GraphChangeError(self.boundary.name, problem, tuple(texts), advice)
 
     def _check_written(self, problem: str) -> None:
         """Refuse a function that gives a Variable another type than it has elsewhere."""

@@ -3,26 +3,157 @@
 from __future__ import annotations
 
 import functools
+import types
 from collections.abc import Callable
-from typing import Any, NamedTuple, TypeVar, cast
+from typing import Any, Concatenate, Generic, NamedTuple, ParamSpec, Protocol, TypeVar, cast, overload
 
 import jax
 
-from .._settings import current_mode
-from .._static import Static
+from .._repr import function_name
+from .._settings import current_mode, set_graph_mode, set_graph_updates
 from .._typing import MISSING
-from ..errors import DonationError
-from ._boundary import Boundary, Crossing, leaf_text
-from ._functions import (
-    argument_names,
-    in_range,
-    keeps_type,
-    positions_and_names,
-    unbind,
-)
+from ..errors import StageError
+from ._boundary import Boundary
+from ._cached import Cached, Form, Positions, Program
+from ._crossing import Call
+from ._evaluate import eval_shape
+from ._functions import decorating, lifted, positions_and_names
 from ._lanes import STATIC, Lane, PrefixRule, collect_lanes, is_structured
 
-F = TypeVar("F", bound=Callable[..., Any])
+P = ParamSpec("P")
+Q = ParamSpec("Q")
+S = TypeVar("S")
+R_co = TypeVar("R_co", covariant=True)
+
+
+class Stage:
+    """A function that is traced, lowered or compiled for some arguments; has all that JAX's own stage has.
+
+    `lower` and `compile` give the next stage. One that is compiled may be called with arguments of the same
+    structure; what it does to objects happens to the caller's objects.
+
+    Example:
+        >>> double = nnx.jit(lambda x: x * 2).lower(jnp.ones(3)).compile()
+        >>> double(jnp.arange(3.0)).tolist()
+        [0.0, 2.0, 4.0]
+    """
+
+    def __init__(self, stage: Any, cached: Cached, program: Program, call: Call, plain: Callable[[], Any]):
+        self._stage = stage
+        self._cached = cached
+        self._program = program
+        self._layout = call.crossing.layout
+        self._plain = plain
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return getattr(self._stage, name)
+
+    def _next(self, stage: Any) -> Stage:
+        """The stage after this one."""
+        twin = object.__new__(Stage)
+        vars(twin).update(vars(self), _stage=stage)
+        return twin
+
+    def lower(self, **options: Any) -> Any:
+        """The lowered function; see `jax.stages.Traced.lower`."""
+        if "_private_parameters" in options:  # of jax.export, whose program takes the user's own arguments
+            self._stage = self._plain()
+            return self._stage.lower(**options)
+        return self._next(self._stage.lower(**options))
+
+    def compile(self, *args: Any, **options: Any) -> Stage:
+        """The compiled function; see `jax.stages.Lowered.compile`."""
+        return self._next(self._stage.compile(*args, **options))
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Call the compiled function.
+
+        Raises:
+            StageError: If it is not compiled, or the arguments have another structure.
+        """
+        if not isinstance(self._stage, jax.stages.Compiled):
+            raise StageError(type(self._stage).__name__)
+        call = Call(self._cached.crossing(self._program, args, dict(sorted(kwargs.items()))))
+        if call.crossing.layout != self._layout:
+            raise StageError(None)
+        _, packed = self._stage(call.crossing.layout, *call.crossing.lanes)
+        return self._program.boundary.merge(packed, call)
+
+    def __repr__(self) -> str:
+        return f"nnx.Stage({self._stage!r})"
+
+
+class Jitted(Generic[P, R_co]):
+    """A compiled function of objects, as `nnx.jit` makes it.
+
+    Example:
+        >>> double = nnx.jit(lambda x: x * 2)
+        >>> double.eval_shape(jnp.ones(3))
+        ShapeDtypeStruct(shape=(3,), dtype=float32)
+    """
+
+    def __init__(self, fun: Callable[P, R_co], cached: Cached):
+        functools.update_wrapper(self, fun, updated=())
+        self._cached = cached
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R_co:
+        """Call the compiled function."""
+        result: R_co = self._cached(args, kwargs)
+        return result
+
+    @overload
+    def __get__(self, obj: None, owner: Any) -> Jitted[P, R_co]: ...
+    @overload
+    def __get__(self: Jitted[Concatenate[S, Q], R_co], obj: S, owner: Any) -> Callable[Q, R_co]: ...
+    def __get__(self, obj: Any, owner: Any) -> Any:
+        return self if obj is None else types.MethodType(self, obj)
+
+    def trace(self, *args: P.args, **kwargs: P.kwargs) -> Stage:
+        """The function traced for some arguments; see `jax.jit`."""
+        return self._staged("trace", args, kwargs)
+
+    def lower(self, *args: P.args, **kwargs: P.kwargs) -> Stage:
+        """The function lowered for some arguments; see `jax.jit`."""
+        return self._staged("lower", args, kwargs)
+
+    def eval_shape(self, *args: P.args, **kwargs: P.kwargs) -> Any:
+        """The shapes of the results, as `nnx.eval_shape` gives them; nothing is changed."""
+        f: Callable[..., Any] = cast(Any, self).__wrapped__
+        return eval_shape(functools.partial(f, *args, **kwargs))
+
+    def clear_cache(self) -> None:
+        """Forget all traces and compiled programs."""
+        self._cached.clear()
+
+    def _staged(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Stage:
+        """The stage of a name."""
+
+        def plain() -> Any:
+            return jax.jit(lambda *args, **kwargs: self(*args, **kwargs)).trace(*args, **kwargs)
+
+        program, stage, call = self._cached.apply(
+            args, kwargs, lambda run, *inputs: getattr(run, name)(*inputs)
+        )
+        return Stage(stage, self._cached, program, call, plain)
+
+    def __repr__(self) -> str:
+        return f"nnx.jit({function_name(cast(Any, self).__wrapped__)})"
+
+
+class Compiling(Protocol[P]):
+    """A transform that compiles a function; a decorator too, bare and called."""
+
+    @overload
+    def __call__(self, fun: Callable[Q, S], /, *args: P.args, **kwargs: P.kwargs) -> Jitted[Q, S]: ...
+    @overload
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> Callable[[Callable[Q, S]], Jitted[Q, S]]: ...
+
+
+def compiles(lift: Callable[Concatenate[Any, P], Any]) -> Compiling[P]:
+    """Declare a transform that compiles the function it is given."""
+    return cast(Compiling[P], decorating(lift))
 
 
 class _JitLane(NamedTuple):
@@ -62,7 +193,7 @@ def _with_donation(prefix: Any, donated: bool) -> Any:
     return _JitLane(prefix, donated)
 
 
-@keeps_type
+@compiles
 def jit(
     fun: Any = MISSING,
     *,
@@ -76,13 +207,16 @@ def jit(
     device: Any = None,
     backend: str | None = None,
     inline: bool = False,
+    compiler_options: dict[str, Any] | None = None,
     graph: bool | None = None,
     graph_updates: bool | None = None,
 ) -> Any:
     """Compile a function of objects; what it does to them happens to the caller's objects.
 
     Objects keep their identity and sharing, inside and outside. The function is traced once for each
-    structure of its arguments. Only Variables that were written come back from the compiled program.
+    structure of its arguments. Only Variables that were written come back from the compiled program. What
+    the function reaches by itself, through its closure, globals and helpers, is an argument too: it is read
+    anew at each call, and written in place.
 
     Args:
         fun: The function, method or callable object; left out for a decorator.
@@ -97,14 +231,15 @@ def jit(
         device: As for `jax.jit`.
         backend: As for `jax.jit`.
         inline: As for `jax.jit`.
+        compiler_options: As for `jax.jit`.
         graph: False to refuse shared Variables.
         graph_updates: False to propagate values of Variables only.
 
     Returns:
-        The compiled function, or a decorator.
+        The compiled function, with `lower`, `trace` and `eval_shape` as those of `jax.jit`; or a decorator.
 
     Raises:
-        CaptureError: If the function reaches a Variable that is no argument.
+        CaptureError: If the function reaches a Variable by a way that cannot be followed.
         ArgumentTypeError: If an argument is neither data nor static.
         DonationError: If one array is donated twice.
 
@@ -118,115 +253,117 @@ def jit(
         >>> bool(jnp.allclose(model.kernel[...] * 2, before))
         True
     """
+    given = {"device": device, "backend": backend, "compiler_options": compiler_options}
     options: dict[str, Any] = {"keep_unused": keep_unused, "inline": inline}
-    options |= {k: v for k, v in (("device", device), ("backend", backend)) if v is not None}
-    f, bound = unbind(fun)
-    compiled = _Compiled(f, bound, in_shardings, out_shardings, options, (graph, graph_updates))
-    compiled.static = positions_and_names(f, static_argnums, static_argnames, len(bound))
-    compiled.donated = positions_and_names(f, donate_argnums, donate_argnames, len(bound))
+    options |= {name: value for name, value in given.items() if value is not None}
+    user = lifted(fun)
+    static = positions_and_names(user.f, static_argnums, static_argnames, len(user.bound))
+    donated = positions_and_names(user.f, donate_argnums, donate_argnames, len(user.bound))
+    declare = functools.partial(_boundary, in_shardings, out_shardings, static, donated)
+    compile = functools.partial(_compiled, user.f, options)
+    return Jitted(fun, Cached(user, declare, compile, (graph, graph_updates), static))
 
-    @functools.wraps(fun, updated=())
+
+def _boundary(
+    in_shardings: Any, out_shardings: Any, static: Positions, donated: Positions, form: Form
+) -> Boundary:
+    """The Boundary of jit for calls of one form."""
+    is_list = type(in_shardings) in (tuple, list)
+    per_argument = list(in_shardings) if is_list else [in_shardings] * form.positional
+    static_nums, donated_nums = form.chosen(static), form.chosen(donated)
+    prefixes = [
+        STATIC if i in static_nums else _with_donation(p, i in donated_nums)
+        for i, p in enumerate(per_argument)
+    ]
+    by_name = {k: STATIC if k in static[1] else _JitLane(None, k in donated[1]) for k in form.names}
+    outs = _with_donation(out_shardings, False)
+    captured = _JitLane(None, False)
+    lanes = collect_lanes(prefixes, by_name, outs, captured)
+    return Boundary(
+        "jit",
+        tuple(lanes),
+        tuple(prefixes),
+        by_name,
+        outs,
+        captured,
+        always=frozenset(i for i, lane in enumerate(lanes) if cast(_JitLane, lane).donated),
+        mode=form.mode,
+        parameter="in_shardings or donate_argnums",
+        result_parameter="out_shardings",
+    )
+
+
+def _compiled(
+    f: Callable[..., Any], options: dict[str, Any], boundary: Boundary, pure: Callable[..., Any]
+) -> Callable[..., Any]:
+    """The function over lanes, compiled by JAX."""
+    lanes = cast("tuple[_JitLane, ...]", boundary.lanes)
+    shardings = tuple(lane.sharding for lane in lanes)
+    if any(s is not None for s in shardings):
+        options = options | {
+            "in_shardings": (None, *shardings),
+            "out_shardings": (None, (None, shardings)),
+        }
+    donated = tuple(i + 1 for i, lane in enumerate(lanes) if lane.donated)
+
+    def flat(layout: Any, *lanes: Any) -> Any:
+        return pure(layout, lanes)
+
+    named = functools.wraps(f, updated=())(flat)
+    del named.__wrapped__
+    return jax.jit(named, donate_argnums=donated, **options)
+
+
+def jit_partial(fun: Callable[..., Any], *partial_args: Any, **options: Any) -> Callable[..., Any]:
+    """`nnx.jit` of a function whose first arguments are given already.
+
+    Args:
+        fun: The function, method or callable object.
+        *partial_args: Its first arguments; what the function does to them happens to these very objects.
+        **options: Those of `nnx.jit`; positions and shardings count the first arguments too.
+
+    Returns:
+        A function of the other arguments.
+
+    Example:
+        >>> model = nnx.Linear(2, 3, rngs=nnx.Rngs(0))
+        >>> forward = nnx.jit_partial(lambda model, x: model(x), model)
+        >>> forward(jnp.ones((1, 2))).shape
+        (1, 3)
+    """
+    return cached_partial(jit(fun, **options), *partial_args)
+
+
+def cached_partial(
+    f: Callable[..., Any],
+    *cached_args: Any,
+    graph: bool | None = None,
+    graph_updates: bool | None = None,
+) -> Callable[..., Any]:
+    """A function whose first arguments are given already.
+
+    Args:
+        f: The function, as `nnx.jit` makes it.
+        *cached_args: Its first arguments; what the function does to them happens to these very objects.
+        graph: False to refuse shared Variables, as the default for the time of a call.
+        graph_updates: False to propagate values of Variables only, as the default for the time of a call.
+
+    Returns:
+        A function of the other arguments.
+
+    Example:
+        >>> counter = nnx.Variable(jnp.array(0))
+        >>> count = nnx.cached_partial(nnx.jit(lambda v: v.set_value(v + 1)), counter)
+        >>> count()
+        >>> counter.item()
+        1
+    """
+
+    @functools.wraps(f, updated=())
     def wrapper(*args: Any, **kwargs: Any) -> Any:
-        return compiled(args, kwargs)
+        mode = current_mode(graph, graph_updates)
+        with set_graph_mode(mode.sharing), set_graph_updates(mode.structure):
+            return f(*cached_args, *args, **kwargs)
 
+    vars(wrapper).pop("__wrapped__", None)  # its signature has more arguments
     return wrapper
-
-
-class _Compiled:
-    """One declaration of jit; a Boundary and a compiled function for each number of arguments."""
-
-    def __init__(
-        self,
-        f: Callable[..., Any],
-        bound: tuple[Any, ...],
-        in_shardings: Any,
-        out_shardings: Any,
-        options: dict[str, Any],
-        mode: tuple[bool | None, bool | None],
-    ):
-        self.f = f
-        self.bound = bound
-        self.in_shardings = in_shardings
-        self.out_shardings = out_shardings
-        self.options = options
-        self.mode = mode
-        self.static: tuple[tuple[int, ...], tuple[str, ...]] = ((), ())
-        self.donated: tuple[tuple[int, ...], tuple[str, ...]] = ((), ())
-        self.names = argument_names(f, len(bound))
-        self.variants: dict[Any, tuple[Boundary, Callable[..., Any]]] = {}
-
-    def __call__(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        mode = current_mode(*self.mode)
-        kwargs = dict(sorted(kwargs.items()))
-        shape = (len(args), tuple(kwargs), mode)
-        variant = self.variants.get(shape)
-        if variant is None:
-            variant = self.variants[shape] = self._variant(len(args), tuple(kwargs), mode)
-        boundary, compiled = variant
-        static_nums = {in_range(i, len(args)) for i in self.static[0]}
-        if static_nums or self.static[1]:
-            args = tuple(Static(a) if i in static_nums else a for i, a in enumerate(args))
-            kwargs = {k: Static(v) if k in self.static[1] else v for k, v in kwargs.items()}
-        crossing = boundary.split(args, kwargs, self.bound, names=self.names)
-        _check_donation(boundary, crossing)
-        _, packed = compiled(crossing.layout, *crossing.lanes)
-        return boundary.merge(packed, crossing)
-
-    def _variant(self, count: int, names: tuple[str, ...], mode: Any) -> tuple[Boundary, Callable[..., Any]]:
-        """The Boundary and the compiled function for calls of one shape."""
-        static_nums = {in_range(i, count) for i in self.static[0]}
-        donated_nums = {in_range(i, count) for i in self.donated[0]}
-        shardings = self.in_shardings
-        per_argument = list(shardings) if type(shardings) in (tuple, list) else [shardings] * count
-        prefixes = [
-            STATIC if i in static_nums else _with_donation(p, i in donated_nums)
-            for i, p in enumerate(per_argument)
-        ]
-        by_name = {k: STATIC if k in self.static[1] else _JitLane(None, k in self.donated[1]) for k in names}
-        outs = _with_donation(self.out_shardings, False)
-        captured = _JitLane(None, False)
-        lanes = collect_lanes(prefixes, by_name, outs, captured)
-        boundary = Boundary(
-            "jit",
-            tuple(lanes),
-            tuple(prefixes),
-            by_name,
-            outs,
-            captured,
-            always=frozenset(i for i, lane in enumerate(lanes) if cast(_JitLane, lane).donated),
-            mode=mode,
-            parameter="in_shardings or donate_argnums",
-            result_parameter="out_shardings",
-        )
-        return boundary, self._compile(boundary)
-
-    def _compile(self, boundary: Boundary) -> Callable[..., Any]:
-        """The function over lanes, compiled by JAX."""
-        pure = boundary.purify(self.f)
-        options = dict(self.options)
-        lanes = cast("tuple[_JitLane, ...]", boundary.lanes)
-        shardings = tuple(lane.sharding for lane in lanes)
-        if any(s is not None for s in shardings):
-            options["in_shardings"] = (None, *shardings)
-            options["out_shardings"] = (None, (None, shardings))
-        donated = tuple(i + 1 for i, lane in enumerate(lanes) if lane.donated)
-
-        def flat(layout: Any, *lanes: Any) -> Any:
-            return pure(layout, lanes)
-
-        named = functools.wraps(self.f, updated=())(flat)
-        del named.__wrapped__
-        return jax.jit(named, donate_argnums=donated, **options)
-
-
-def _check_donation(boundary: Boundary, crossing: Crossing) -> None:
-    """Refuse an array that is donated and stands in another place too, by name."""
-    if not boundary.always:
-        return
-    lanes = list(enumerate(crossing.layout.lane_of))
-    donated = {id(crossing.leaves[k]): k for k, lane in reversed(lanes) if lane in boundary.always}
-    for k, _ in lanes:
-        leaf = crossing.leaves[k]
-        first = donated.get(id(leaf), k)
-        if first != k and isinstance(leaf, jax.Array):
-            raise DonationError(boundary.name, leaf_text(crossing, first), leaf_text(crossing, k))

@@ -16,8 +16,9 @@ from .._trees import shape_struct
 from .._typing import Path
 from .._variable import Variable
 from ..errors import BranchError, PredicateError
-from ._boundary import Boundary, Call
+from ._boundary import Boundary
 from ._branches import Branch, Branches
+from ._crossing import Call
 from ._functions import argument_names, unbind, unbind_all
 from ._loops import trace_loop
 from ._replay import Replay, is_weak
@@ -131,7 +132,7 @@ def _branch(
     traced = Branches(boundary, lambda crossing: made, operands, bound, argument_names(branches[-1]))
     advice = "Expected all branches to leave the same graph and to return results of the same type."
     traced.check("the branches differ", advice)
-    runs = [functools.partial(traced.run, i) for i in range(len(made))]
+    runs = [functools.partial(traced.run, replay) for replay in traced.replays]
     return traced.merge(*lax.switch(index, runs, traced.crossing.lanes)[1])
 
 

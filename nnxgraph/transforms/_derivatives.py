@@ -14,7 +14,8 @@ from .._settings import current_mode
 from .._typing import MISSING
 from ..errors import TangentError
 from ..graph._walk import unflatten
-from ._boundary import Boundary, Call
+from ._boundary import Boundary
+from ._crossing import Call
 from ._differentiate import (
     by_default,
     check_reduce_axes,

@@ -21,7 +21,8 @@ from .._variable import Param, Variable
 from ..errors import ArgnumsError, NotDifferentiableError, ReduceAxesError, ResultError
 from ..graph._graphdef import descriptions
 from ..graph._walk import flatten
-from ._boundary import Boundary, Crossing, leaf_text
+from ._boundary import Boundary
+from ._crossing import Crossing, leaf_text
 from ._functions import Lifted, in_range, parameter_names
 from ._lanes import Lane, PrefixRule
 

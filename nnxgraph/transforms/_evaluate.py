@@ -13,8 +13,10 @@ from jax.experimental import checkify as jax_checkify
 from .._settings import current_mode
 from .._static import Static
 from .._typing import MISSING
+from .._variable import new_variable
 from ..graph._walk import unflatten
-from ._boundary import Boundary, Call, Change, Crossing, gather, spread
+from ._boundary import Boundary
+from ._crossing import Call, Change, gather, spread
 from ._functions import as_tuple, keeps_type, lifted, positions_and_names, returns, with_static
 from ._lanes import STATIC, collect_lanes
 
@@ -206,7 +208,8 @@ def make_jaxpr(
         prefix = tuple(STATIC if i in chosen else None for i in range(len(args)))
         boundary = Boundary("make_jaxpr", (None,), prefix, mode=current_mode(graph, graph_updates))
         crossing = boundary.split(args, kwargs, user.bound, names=user.names)
-        pure = boundary.purify(user.f, Call(crossing))
+        call = Call(crossing)
+        pure = boundary.purify(user.f, call)
         order = [k for _, k in crossing.layout.graphdef.leaf_paths]
         changes: list[Change] = []
 
@@ -222,14 +225,16 @@ def make_jaxpr(
             return jaxpr
         (change,) = changes
         lanes = spread(shapes, change.lane_of, 1)
-        return jaxpr, boundary.merge((change, lanes), _imitation(crossing))
+        return jaxpr, boundary.merge((change, lanes), _imitation(call))
 
     return wrapper
 
 
-def _imitation(crossing: Crossing) -> Crossing:
-    """The same arguments with shapes for arrays in objects of their own, which a result may change."""
+def _imitation(call: Call) -> Call:
+    """A call with shapes for arrays, in objects of its own, which a result may change."""
+    crossing = call.crossing
     shapes = [jax.eval_shape(lambda x: x, leaf) for leaf in crossing.leaves]
-    return dataclasses.replace(
-        crossing, objects=unflatten(crossing.layout.graphdef, shapes)[1], leaves=shapes
-    )
+    objects = unflatten(crossing.layout.graphdef, shapes)[1]
+    written = [new_variable(v._spec, None) for v in call.written]
+    crossing = dataclasses.replace(crossing, objects=objects, leaves=shapes)
+    return dataclasses.replace(call, crossing=crossing, written=written)

@@ -14,7 +14,7 @@ from .._settings import current_mode
 from .._typing import MISSING
 from .._variable import Variable
 from ..errors import LossError
-from ._boundary import Call
+from ._crossing import Call
 from ._differentiate import (
     Chosen,
     check_reduce_axes,

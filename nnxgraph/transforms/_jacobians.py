@@ -14,7 +14,7 @@ from .._repr import short
 from .._settings import current_mode
 from .._typing import MISSING
 from ..errors import ResultError
-from ._boundary import Call, Crossing
+from ._crossing import Call, Crossing
 from ._differentiate import (
     Chosen,
     check_forward,

@@ -48,11 +48,15 @@ class _StaticLane:
 STATIC = _StaticLane()
 
 
+class NoLane(KeyError):
+    """A rule says nothing of a leaf."""
+
+
 class PrefixRule:
     """A prefix that looks at each leaf."""
 
     def lane_at(self, path: Path, x: Any, in_node: bool) -> Lane:
-        """The lane of a leaf; `path` is relative to the argument."""
+        """The lane of a leaf; `path` starts at what the rule is given for."""
         raise NotImplementedError
 
     def lane_values(self) -> Sequence[Lane]:
@@ -187,7 +191,9 @@ class Names:
         parameter: str,
         arguments: tuple[str, ...] = (),
         results: Callable[[Path], Path] = lambda path: path,
+        captured: tuple[str, ...] = (),
     ):
+        self.captured = captured
         self.transform = transform
         self.parameter = parameter
         self.arguments = arguments
@@ -198,6 +204,14 @@ class Names:
         parts: Any = ("captured", "self", 0, 1)
         return self.text((parts[path[0]], *path[1:]))
 
+    def captured_text(self, path: Path) -> str:
+        """A path below what is captured: the name by which the function knows it."""
+        group: Any = path[0]
+        i: Any = path[1]
+        at = i if group == 0 else i - len(self.captured)
+        known = -len(self.captured) <= at < len(self.captured)
+        return (self.captured[at] if known else "captured") + path_text(path[2:])
+
     def text(self, path: Path) -> str:
         """A path that starts with the part (0 args, 1 kwargs, or 'result'), as the user would write it."""
         if not path:
@@ -207,6 +221,8 @@ class Names:
             return f"result{path_text(self.results(rest))}"
         if part in (0, 1) and not rest:
             return f"the {'keyword' if part else 'positional'} arguments"
+        if part == "captured" and len(rest) > 1:
+            return self.captured_text(rest)
         if part not in (0, 1, "self") or not rest:
             return f"{part}{path_text(rest)}"
         i: Any = rest[0]
@@ -285,7 +301,11 @@ class Resolver:
                 self._static(desc, prefix, path, in_node or weak)
             elif tag == "container":
                 triples = zip(desc[1].keys, desc[2], self.prefixes(desc, prefix, path), strict=True)
-                below = [(child, p, (*path, key), (*local, key)) for key, child, p in triples]
+                start = None if is_structured(prefix) else local  # a rule's paths start where it stands
+                below = [
+                    (child, p, (*path, key), () if start is None else (*start, key))
+                    for key, child, p in triples
+                ]
                 yield self._level(below, numbers, in_node, weak)
 
     def _object(self, i: int, prefix: Any, path: Path, local: Path, weak: bool) -> Iterator[Any]:
@@ -302,7 +322,10 @@ class Resolver:
     def _leaf(self, k: int, prefix: Any, path: Path, local: Path, x: Any, in_node: bool, weak: bool) -> None:
         """Give a leaf its lane."""
         if isinstance(prefix, PrefixRule):
-            prefix = prefix.lane_at(local, x, in_node)
+            try:
+                prefix = prefix.lane_at(local, x, in_node)
+            except NoLane:
+                self._refuse(prefix, path, "an entry for this path")
         elif is_structured(prefix):
             self._refuse(prefix, path, "one lane for a leaf")
         lane = self.index.get(prefix, -1)

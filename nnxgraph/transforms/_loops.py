@@ -14,7 +14,9 @@ from typing import Any
 from .._variable import Variable
 from ..errors import GraphChangeError
 from ..graph._graphdef import count_leaves
-from ._boundary import Boundary, Call, Crossing, Lanes, leaf_text, spread
+from ._boundary import Boundary
+from ._captures import Captured
+from ._crossing import Call, Crossing, Lanes, leaf_text, spread
 from ._lanes import PrefixRule
 from ._replay import Match, Replay, edit_texts, retyped, type_text
 
@@ -29,12 +31,13 @@ class Loop:
     """A loop body, traced, and the leaves that it runs over."""
 
     boundary: Boundary
-    crossing: Crossing
+    call: Call
     leaves: list[Any]  # initial values
     replay: Replay
     source: dict[int, int]  # input leaf: the output leaf that is its next value
 
     def __post_init__(self) -> None:
+        self.crossing = self.call.crossing
         lane_of = self.crossing.layout.lane_of
         self.state = [
             k
@@ -75,7 +78,7 @@ class Loop:
         for p, value in zip(self.mapped_out, mapped, strict=True):
             final[p] = value
         lanes = spread(final, change.lane_of, len(self.boundary.lanes))
-        return self.boundary.merge((change, lanes), self.crossing)
+        return self.boundary.merge((change, lanes), self.call)
 
 
 def trace_loop(
@@ -98,16 +101,16 @@ def trace_loop(
     """
     given: tuple[Variable[Any], ...] = ()
     while True:
-        crossing = boundary.split(args, kwargs or {}, bound, given, names)
+        crossing = boundary.split(args, kwargs or {}, bound, Captured(given), names)
         leaves = crossing.leaves
         while True:
-            call = Call(crossing, given)
+            call = Call(crossing)
             lanes = spread(abstract(boundary, crossing, leaves), crossing.layout.lane_of, len(boundary.lanes))
             replay = Replay(_with_extras(boundary, body, call, len(bound)), crossing.layout, lanes, *extras)
             if call.written:
                 given = (*given, *call.written)
                 break
-            loop = Loop(boundary, crossing, leaves, replay, _matched(boundary, crossing, replay, carry))
+            loop = Loop(boundary, call, leaves, replay, _matched(boundary, crossing, replay, carry))
             leaves = _settled(loop)
             if all(a is b for a, b in zip(leaves, loop.leaves, strict=True)):
                 return loop
@@ -130,9 +133,9 @@ def _matched(boundary: Boundary, crossing: Crossing, replay: Replay, carry: int 
     change = replay.change
     match = Match(crossing, change)
     if carry is not None:
-        given, bound, args, _ = crossing.layout.graphdef.root[2]
+        captured, bound, args, _ = crossing.layout.graphdef.root[2]
         before = args[2][carry]
-        first = sum(map(count_leaves, (given, bound, *args[2][:carry])))
+        first = sum(map(count_leaves, (captured, bound, *args[2][:carry])))
         match.carried(before, change.root[2][0], first, crossing.names.text((0, carry)))
     differences = match.differences
     edits = [(i, r) for i, r in change.edits if not _may_change(boundary, crossing, i)]

@@ -1,4 +1,4 @@
-"""vmap: one function over many lanes."""
+"""vmap: one function over many lanes; and what a mapped axis means for metadata."""
 
 from __future__ import annotations
 
@@ -14,10 +14,12 @@ from .._repr import short
 from .._settings import current_mode
 from .._typing import MISSING
 from ..errors import AxisSizeError, LaneWriteError
-from ._axes import named_axis
-from ._boundary import Boundary, Call, Crossing, leaf_text
+from ._axes import NamedAxis, named_axis
+from ._boundary import Boundary
+from ._crossing import Call, Crossing, leaf_text
 from ._functions import keeps_type, lifted
 from ._lanes import Lane, collect_lanes
+from ._prefix import read_prefix
 from ._shared import Watch, receiver_text
 
 SPLIT = (
@@ -75,8 +77,8 @@ def vmap(
         (5, 3)
     """
     user = lifted(f)
-    if type(in_axes) is list:
-        in_axes = tuple(in_axes)
+    in_axes = read_prefix(tuple(in_axes) if type(in_axes) is list else in_axes)
+    out_axes = read_prefix(out_axes)
     lanes = tuple(collect_lanes(None, 0, in_axes, out_axes))
     options: dict[str, Any] = {"axis_name": axis_name, "spmd_axis_name": spmd_axis_name}
 
@@ -102,6 +104,67 @@ def vmap(
             out = mapped(call.crossing.layout, call.crossing.lanes)
             watch.warn(SPLIT, stacklevel=4)
             return out
+
+        return boundary.run(user, args, kwargs, apply)[1]
+
+    return wrapper
+
+
+@keeps_type
+def transform_metadata(
+    f: Any = MISSING,
+    *,
+    in_axes: Any = 0,
+    out_axes: Any = 0,
+    partition: str | None,
+    graph: bool | None = None,
+) -> Any:
+    """Tell the Variables around a function that there is a mapped axis, as `vmap` does.
+
+    For those who map by other means. The values stay as they are: Variables of the arguments lose the name
+    of the axis from their sharding metadata while the function runs, and those that come out get it.
+
+    Args:
+        f: The function, method or callable object; left out for a decorator.
+        in_axes: A prefix of axes for the positional arguments, as for `nnx.vmap`.
+        out_axes: A prefix of axes for the results.
+        partition: The name of the axis.
+        graph: False to refuse shared Variables.
+
+    Returns:
+        The function, or a decorator.
+
+    Raises:
+        AliasError: If one Variable is reached with two axes.
+        PrefixError: If `in_axes` or `out_axes` does not fit.
+
+    Example:
+        >>> stack = nnx.Param(jnp.ones((4, 2)), sharding_names=('layers', 'in'))
+        >>> nnx.transform_metadata(lambda v: v.sharding_names[0] == 'in', partition='layers')(stack)
+        True
+        >>> stack.sharding_names
+        ('layers', 'in')
+    """
+    user = lifted(f)
+    in_axes = read_prefix(tuple(in_axes) if type(in_axes) is list else in_axes)
+    out_axes = read_prefix(out_axes)
+    lanes = tuple(collect_lanes(None, 0, in_axes, out_axes))
+
+    @functools.wraps(f, updated=())
+    def wrapper(*args: Any, **kwargs: Any) -> Any:
+        boundary = Boundary(
+            "transform_metadata",
+            lanes,
+            in_axes,
+            0,
+            out_axes,
+            checks_results=True,
+            axes=NamedAxis(partition),
+            mode=current_mode(graph, None),
+        )
+
+        def apply(pure: Any, call: Call) -> Any:
+            return pure(call.crossing.layout, call.crossing.lanes)
 
         return boundary.run(user, args, kwargs, apply)[1]
 

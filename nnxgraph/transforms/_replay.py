@@ -17,7 +17,7 @@ from jax.extend.core import jaxpr_as_fun
 from .._repr import path_text, short
 from .._trees import same_structure
 from ..graph._graphdef import Desc, count_leaves, desc_children, leaf_starts, record_leaves
-from ._boundary import Change, Crossing, Layout, gather
+from ._crossing import Change, Crossing, Layout, gather
 
 
 class Replay:
@@ -49,8 +49,9 @@ class Replay:
         self, layout: Layout, *args: Any, consts: Sequence[Any] | None = None
     ) -> tuple[Any, list[Any]]:
         """The head, and the leaves in the order of the change."""
-        closed = self._closed if consts is None else self._closed.replace(consts=list(consts))
-        out = jaxpr_as_fun(closed)(*jax.tree.leaves(args))
+        closed: Any = self._closed
+        run = jaxpr_as_fun(closed if consts is None else closed.replace(consts=list(consts)))
+        out = run(*jax.tree.leaves(args))
         head, (_, lanes) = jax.tree.unflatten(self._out_tree, out)
         return head, gather(lanes, self.change.lane_of)
 

@@ -19,11 +19,13 @@ from .._typing import MISSING, Path
 from ..errors import PredicateError, ScanAxesError
 from ..graph._graphdef import GraphDef
 from ._axes import named_axis
-from ._boundary import Boundary, Crossing
+from ._boundary import Boundary
+from ._crossing import Crossing
 from ._functions import Lifted, keeps_type, lifted
 from ._lanes import Carry, Names, PrefixRule, collect_lanes, is_structured
 from ._loops import Loop, trace_loop
 from ._map import lane_count
+from ._prefix import read_prefix
 from ._replay import is_weak
 
 
@@ -86,8 +88,8 @@ def _places(prefix: Any, parameter: str) -> list[int]:
 
 def _read_axes(in_axes: Any, out_axes: Any) -> _Axes:
     """What `in_axes` and `out_axes` mean together."""
-    in_axes = tuple(in_axes) if isinstance(in_axes, list) else in_axes
-    out_axes = tuple(out_axes) if isinstance(out_axes, list) else out_axes
+    in_axes = read_prefix(tuple(in_axes) if isinstance(in_axes, list) else in_axes)
+    out_axes = read_prefix(tuple(out_axes) if isinstance(out_axes, list) else out_axes)
     for parameter, prefix in (("in_axes", in_axes), ("out_axes", out_axes)):
         for axis in collect_lanes(prefix):
             if axis is not Carry and axis is not None and type(axis) is not int:

@@ -17,9 +17,11 @@ from .._repr import short
 from .._settings import current_mode
 from .._typing import MISSING
 from ..errors import LaneWriteError, ShardSpecError
-from ._boundary import Boundary, Call, leaf_text
+from ._boundary import Boundary
+from ._crossing import Call, leaf_text
 from ._functions import keeps_type, lifted
 from ._lanes import Lane, collect_lanes
+from ._prefix import read_prefix
 from ._shared import Watch, receiver_text
 
 PartitionSpec: Any = _PartitionSpec  # JAX leaves it untyped
@@ -81,7 +83,8 @@ def shard_map(
         (4, 3)
     """
     user = lifted(f)
-    in_specs, out_specs = (tuple(s) if type(s) is list else s for s in (in_specs, out_specs))
+    in_specs = read_prefix(tuple(in_specs) if type(in_specs) is list else in_specs)
+    out_specs = read_prefix(out_specs)
     lanes = tuple(collect_lanes(_WHOLE, in_specs, out_specs))
     options: dict[str, Any] = {"mesh": mesh, "axis_names": axis_names, "check_vma": check_vma}
 

@@ -13,7 +13,8 @@ from typing import Any
 from .._rngs import RngCount, RngState, RngStream
 from ..errors import SharedStreamWarning
 from ..graph._graphdef import leaf_starts
-from ._boundary import Boundary, Call, Change, Crossing, gather, leaf_text, variable_of
+from ._boundary import Boundary
+from ._crossing import Call, Change, Crossing, gather, leaf_text, variable_of
 from ._lanes import Lane, PrefixRule
 
 CheckLeaf = Callable[[Any, Lane, Callable[[], str]], None]  # of a value, its lane, and what would get it

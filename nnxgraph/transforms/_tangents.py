@@ -26,7 +26,7 @@ from ..graph._functional import leaf_objects
 from ..graph._graphdef import Desc, GraphDef, Shape, count_leaves, desc_children, descriptions, leaf_starts
 from ..graph._registry import is_node
 from ..graph._walk import flatten, level_below
-from ._boundary import Crossing
+from ._crossing import Crossing
 from ._lanes import Names
 
 
@@ -70,7 +70,8 @@ Wrap = Callable[[Any, Any], Any]  # a Variable's spec, and what belongs to it, a
 class Form:
     """What tangents belong to: the places `roots` of a graph, and the type of the tangents of each leaf.
 
-    A leaf without a type has no tangent. `what` and `names` are for texts: "tangents", "cotangents" ...
+    A leaf without a type has no tangent. `what` and `names` are for texts: "tangents", "cotangents" ... A
+    result may hold objects of the arguments, whose tangents are those of `inputs`.
     """
 
     transform: str
@@ -79,23 +80,47 @@ class Form:
     roots: tuple[Path, ...]
     types: tuple[LeafType | None, ...]
     names: tuple[str, ...] | None = None  # of the arguments; None where the graph is a result
+    inputs: Form | None = None
 
-    def read(self, values: Sequence[Any]) -> list[Any]:
-        """The leaves that have a tangent, in order, from what a user wrote for each root."""
+    def numbers(self) -> list[int]:
+        """Which leaves have a tangent."""
+        return [k for k, t in enumerate(self.types) if t is not None]
+
+    def all_types(self) -> list[LeafType]:
+        """The types of all tangents, those of inputs last."""
+        own = [t for t in self.types if t is not None]
+        return own if self.inputs is None else own + self.inputs.all_types()
+
+    def find(self, values: Sequence[Any]) -> list[Any]:
+        """The tangents, in order, from what a user wrote for each root; None for zero."""
         reader = _Reader(self)
         for path, desc, first in self._parts():
             if path in self.roots:
                 reader.read(desc, values[self.roots.index(path)], itertools.count(first), path)
         if reader.problems:
             raise TangentError(self.transform, self.what, tuple(reader.problems))
-        return [reader.given.get(k, t.zero()) for k, t in enumerate(self.types) if t is not None]
+        return reader.found()
 
-    def show(self, leaves: Sequence[Any], wrap: Wrap = new_variable) -> list[Any]:
-        """What belongs to each root, from the leaves that have a tangent, in order."""
-        numbers = [k for k, t in enumerate(self.types) if t is not None]
-        view = _View(self.graphdef, dict(zip(numbers, leaves, strict=True)), wrap)
+    def read(self, values: Sequence[Any]) -> list[Any]:
+        """The tangents, in order, from what a user wrote for each root."""
+        return self.filled(self.find(values))
+
+    def filled(self, tangents: Sequence[Any]) -> list[Any]:
+        """The tangents with zeros for None."""
+        return [t.zero() if x is None else x for x, t in zip(tangents, self.all_types(), strict=True)]
+
+    def show(self, tangents: Sequence[Any], wrap: Wrap = new_variable) -> list[Any]:
+        """What belongs to each root, from the tangents in order."""
+        view = self.view(tangents, wrap)
         shown = {path: view.value(desc, itertools.count(first)) for path, desc, first in self._parts()}
         return [shown[path] for path in self.roots]
+
+    def view(self, tangents: Sequence[Any], wrap: Wrap) -> _View:
+        """What reads the tangents by the number of their leaf."""
+        numbers = self.numbers()
+        own, rest = tangents[: len(numbers)], tangents[len(numbers) :]
+        known = self.inputs.view(rest, wrap) if self.inputs is not None else None
+        return _View(self.graphdef, dict(zip(numbers, own, strict=True)), wrap, known)
 
     def _parts(self) -> Iterator[tuple[Path, Desc, int]]:
         """The path and description of all arguments, or of the result, with the number of its first leaf."""
@@ -132,8 +157,9 @@ def form_of_result(transform: str, what: str, out: Any) -> Form:
 class _View:
     """Reads tangents by the number of their leaf, in the shape of a description."""
 
-    def __init__(self, graphdef: GraphDef, by_number: dict[int, Any], wrap: Wrap):
+    def __init__(self, graphdef: GraphDef, by_number: dict[int, Any], wrap: Wrap, known: _View | None = None):
         self.graphdef = graphdef
+        self.known = known  # of the graph that known objects belong to
         self.records = graphdef.records
         self.starts = leaf_starts(graphdef)
         self.by_number = by_number
@@ -149,9 +175,16 @@ class _View:
             return desc[1].close([self.value(child, numbers) for child in desc[2]])
         if tag == "static":
             return desc[1].value
+        if tag == "known":
+            known = self._of_known(desc)
+            return State({}) if known is None else known.value(("node", desc[1]), numbers)
         if self.records[desc[1]][0] == "variable":
             return self._variable(desc[1])
         return from_flat_state(self._below(desc))
+
+    def _of_known(self, desc: Desc) -> _View | None:
+        """What reads the tangents of an object of another graph; None if it is in no graph."""
+        return self.known if self.known is not None and desc[1] < len(self.known.records) else None
 
     def _variable(self, i: int) -> Any:
         """What belongs to a Variable, as a Variable of the same spec."""
@@ -170,6 +203,10 @@ class _View:
                 i = below[1]
                 if self.records[i][0] == "variable" and self.starts[i] in self.by_number:
                     found.append((path, self._variable(i)))
+            elif below[0] == "known":
+                known = self._of_known(below)
+                further = [] if known is None else known._below(("node", below[1]))
+                found += [((*path, *end), x) for end, x in further]
         return found
 
 
@@ -182,6 +219,12 @@ class _Reader:
         self.starts = leaf_starts(form.graphdef)
         self.given: dict[int, Any] = {}
         self.problems: list[str] = []
+        self.known = _Reader(form.inputs) if form.inputs is not None else None
+
+    def found(self) -> list[Any]:
+        """The tangents in order, those of inputs last; None where there is none."""
+        own = [self.given.get(k) for k in self.form.numbers()]
+        return own if self.known is None else own + self.known.found()
 
     def read(self, desc: Desc, value: Any, numbers: Iterator[int], path: Path) -> None:
         """Read the tangents of what a description describes."""
@@ -194,6 +237,17 @@ class _Reader:
             self._give(self.starts[desc[1]], value, path)
         elif tag == "node" and value is not None:
             self._object(value, path)
+        elif tag == "known" and value is not None:
+            self._known(desc[1], value)
+
+    def _known(self, i: int, value: Any) -> None:
+        """Read the tangents of an object of the arguments that is in the result."""
+        if self.known is None or i >= len(self.known.records):
+            self.problems.append("the result holds a captured object, which has no tangents")
+            return
+        self.known.read(("node", i), value, iter(()), self.known.form.graphdef.paths[i])
+        self.problems += self.known.problems
+        self.known.problems.clear()
 
     def _container(self, desc: Desc, value: Any, numbers: Iterator[int], path: Path) -> None:
         """Read the tangents of a container, which is a container of the same shape."""

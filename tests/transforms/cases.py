@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 
 import nnxgraph as nnx
-from nnxgraph.errors import AliasError, CaptureError, GraphChangeError
+from nnxgraph.errors import AliasError, GraphChangeError
 from tests.transforms.subjects import f32
 
 
@@ -133,7 +133,7 @@ LOOP = {
 LANES = {"in_axes": (None, 0), "out_axes": 0}
 
 CASES = (
-    Case("jit", nnx.jit, nnx.jit, cached=True, captures=CaptureError),
+    Case("jit", nnx.jit, nnx.jit, cached=True),
     Case("remat", nnx.remat, nnx.remat),
     Case("grad", _grad, nnx.grad),
     Case("value_and_grad", _value_and_grad, nnx.value_and_grad),

@@ -1,5 +1,7 @@
 """The exact text of each error of the transforms, provoked as a user would."""
 
+import weakref
+
 import jax
 import jax.numpy as jnp
 import pytest
@@ -16,10 +18,11 @@ SHARED = Cell()
 
 def reads_a_capture():
     cell = Cell()
+    hidden = weakref.ref(cell)
 
     @nnx.jit
     def step(x):
-        return cell.w[...] * x
+        return hidden().w[...] * x
 
     step(1.0)
 
@@ -50,10 +53,25 @@ TABLE = [
     (
         errors.CaptureError,
         reads_a_capture,
-        "nnx.jit: the function reads_a_capture.<locals>.step reads Variables that it was not given:\n"
+        "nnx.jit: the function reads_a_capture.<locals>.step reaches what it was not given, by a way that "
+        "cannot be followed:\n"
         "  - Param(float32[])\n"
-        "The compiled function would keep today's values for ever. Expected: the object that holds them is "
-        "an argument. Write `nnx.jit(lambda model, x: ...)(model, x)`.",
+        "The compiled function would keep what it is today for ever. Expected: an argument, or an object "
+        "behind the function's closure, globals, defaults or helpers. Write `nnx.jit(lambda model, x: ...)"
+        "(model, x)`.",
+    ),
+    (
+        errors.StageError,
+        lambda: nnx.jit(lambda x: x).lower(f32(1.0))(f32(1.0)),
+        "nnx.jit: found a call of a stage of the kind Lowered. Expected a compiled one. Write `.compile()` "
+        "before the call.",
+    ),
+    (
+        errors.StageError,
+        lambda: nnx.jit(lambda x: x).lower(f32(1.0)).compile()([f32(1.0)]),
+        "nnx.jit: found arguments of another structure than the function was compiled for. Expected the same "
+        "objects, containers, static values and number of arguments. Write `.lower(...)` again with these "
+        "arguments, or call the function that nnx.jit returned.",
     ),
     (
         errors.AliasError,

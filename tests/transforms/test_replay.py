@@ -4,7 +4,8 @@ import jax
 import jax.numpy as jnp
 import pytest
 
-from nnxgraph.transforms._boundary import Boundary, Call
+from nnxgraph.transforms._boundary import Boundary
+from nnxgraph.transforms._crossing import Call
 from nnxgraph.transforms._replay import Replay, is_weak, retyped, type_text
 from tests.transforms.subjects import Cell, Empty, f32, traced
 

@@ -1,0 +1,395 @@
+"""What a function reaches by itself: objects, arrays and numbers behind its closure, globals and helpers.
+
+A cached transform runs the user's function only while it is traced, so what the function reaches must be
+known at each call: objects and arrays become arguments, numbers and strings a part of the key. `Roots` looks
+through the function once and keeps *slots*, which read what a name holds now; a slot that is bound to another
+object is simply the new root. Only what the code mentions is looked at.
+
+Found are closure cells, globals, attributes of the user's modules, defaults, partials, the objects of
+methods, helper functions and what these reach, containers, and plain objects of the user's classes. If a
+trace meets a Variable that was not found, `deepen` looks into the classes of all objects too.
+"""
+
+from __future__ import annotations
+
+import argparse
+import enum
+import functools
+import types
+import weakref
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+
+from .._static import Static
+from .._trees import one_level
+from ..graph._registry import is_graph_value
+from ._code import Mentioned, belongs_to_user, library_code, mentioned
+
+_CONSTANTS = frozenset({bool, int, float, complex, str, bytes, type(None)})
+_PLAIN = (enum.Enum, np.dtype, np.ndarray, np.generic)
+_NAMESPACES = (types.SimpleNamespace, argparse.Namespace)
+_WALKED = (list, tuple, dict, set, frozenset)
+_NOTHING = object()  # what an empty cell holds, or a name that is gone
+
+
+class _Role(enum.Enum):
+    """What is done with what a slot holds."""
+
+    OBJECT = enum.auto()  # a root of the graph
+    ARRAY = enum.auto()  # an argument where it can be put back, else a part of the key by identity
+    CONSTANT = enum.auto()  # a part of the key
+    CONTAINER = enum.auto()  # each of its values by its own role
+    CODE = enum.auto()  # looked through; when there is another, all is looked through again
+    OTHER = enum.auto()
+
+
+class Same:
+    """Equal to what holds the very same value, which is not kept alive."""
+
+    __slots__ = ("_hash", "_ref")
+
+    def __init__(self, value: Any):
+        self._ref = _reference(value)
+        self._hash = id(value)
+
+    def __eq__(self, other: object) -> bool:
+        if type(other) is not Same:
+            return False
+        value = self._ref()
+        return value is not None and value is other._ref()
+
+    def __hash__(self) -> int:
+        return self._hash
+
+
+class Captured(NamedTuple):
+    """What a function reaches by itself at one call.
+
+    `objects` stay in place, `arrays` are put in the place of those that the function holds, `key` is what
+    the program depends on besides. `names` are those of the objects and arrays, for texts.
+    """
+
+    objects: tuple[Any, ...] = ()
+    arrays: tuple[Any, ...] = ()
+    key: Static | None = None
+    names: tuple[str, ...] = ()
+
+
+NOTHING_CAPTURED = Captured()
+
+
+class _Place(NamedTuple):
+    """Where a function itself holds an array: a cell of its closure, or a name in its globals."""
+
+    function: int
+    is_cell: bool
+    name: str
+
+
+class _Slot(NamedTuple):
+    """A way to read what a name holds now."""
+
+    read: Callable[[], Any]
+    name: str
+    role: _Role
+    code: tuple[Callable[[], Any], ...]  # references to the code in it that was looked through
+    owner: tuple[Any, ...]  # what binds the name: a cell, or a namespace and the name
+    keyed: bool  # whether its constants are a part of the key: not if the code itself changes them
+    place: _Place | None = None
+
+    def values(self, x: Any) -> Iterator[tuple[Any, _Role]]:
+        """What it holds, or what its container holds, with the roles."""
+        for value in _below(x) if self.role is _Role.CONTAINER else (x,):
+            yield value, _role(value)
+
+
+def _reference(x: Any) -> Callable[[], Any]:
+    """A weak reference where there can be one."""
+    try:
+        return weakref.ref(x)
+    except TypeError:
+        return lambda: x
+
+
+def _nothing() -> Any:
+    """Refers to nothing."""
+    return _NOTHING
+
+
+def _cell(cell: types.CellType) -> Any:
+    """What a cell holds now."""
+    try:
+        return cell.cell_contents
+    except ValueError:
+        return _NOTHING
+
+
+def _entry(mapping: Any, name: str) -> Any:
+    """What a namespace holds now under a name."""
+    return mapping.get(name, _NOTHING)
+
+
+def _role(x: Any) -> _Role:
+    """What is done with a value."""
+    if x is _NOTHING:
+        return _Role.OTHER
+    if is_graph_value(x):
+        return _Role.OBJECT
+    if type(x) in _CONSTANTS or isinstance(x, _PLAIN):
+        return _Role.CONSTANT
+    if isinstance(x, jax.Array):
+        return _Role.ARRAY
+    if isinstance(x, (types.FunctionType, types.MethodType, functools.partial)) or library_code(x):
+        return _Role.CODE
+    if isinstance(x, _WALKED) or one_level(x) is not None:
+        return _Role.CONTAINER
+    plain = isinstance(x, _NAMESPACES) or (belongs_to_user(type(x)) and hasattr(x, "__dict__"))
+    return _Role.CODE if plain else _Role.OTHER
+
+
+def _below(x: Any) -> Iterator[Any]:
+    """The values in a container that are no containers themselves."""
+    stack, met = [x], set()
+    while stack:
+        y = stack.pop()
+        if _role(y) is not _Role.CONTAINER:
+            yield y
+        elif id(y) not in met:
+            met.add(id(y))
+            level = None if isinstance(y, _WALKED) else one_level(y)
+            children = level[0] if level else y.values() if isinstance(y, dict) else y
+            stack.extend(reversed(list(children)))
+
+
+class _Scan:
+    """Looks through functions; `classes` are those whose methods the functions may call, if it is deep."""
+
+    def __init__(self, functions: Sequence[Any], classes: tuple[type, ...] | None):
+        self.slots: list[_Slot] = []
+        self.deep = classes is not None
+        self.classes = list(classes or ())
+        self._names: set[str] = set()  # attributes that the code mentions
+        self._changed: set[tuple[Any, ...]] = set()  # owners of the names that the code binds
+        self._sets: set[str] = set()  # attributes that the code sets
+        self._seen: dict[int, Any] = {}  # with the values: they keep their ids
+        self._instances: list[Any] = []
+        self._done: set[tuple[int, str]] = set()
+        for i, f in enumerate(functions):
+            self._value(f, "the function", i)
+        self._attributes()
+        self.slots = [s._replace(keyed=False, place=None) if self._changes(s) else s for s in self.slots]
+
+    def _changes(self, slot: _Slot) -> bool:
+        """Whether the code itself binds what a slot reads."""
+        return slot.owner in self._changed or slot.owner[-1] in self._sets
+
+    def _slot(
+        self,
+        read: Callable[[], Any],
+        name: str,
+        owner: tuple[Any, ...] = (None,),
+        keyed: bool = True,
+        place: _Place | None = None,
+    ) -> None:
+        """Watch a name, and look through what it holds."""
+        x = read()
+        slot = _Slot(read, name, _role(x), (), owner, keyed, place)
+        values = list(slot.values(x))
+        code = tuple(_reference(value) for value, role in values if role is _Role.CODE)
+        self.slots.append(slot._replace(code=code))
+        for value, _ in values:
+            self._value(value, name)
+
+    def _fixed(self, value: Any, name: str, keyed: bool = True) -> None:
+        """Look at a value that cannot be bound to another."""
+        self._slot(lambda: value, name, keyed=keyed)
+
+    def _value(self, x: Any, name: str, number: int | None = None) -> None:
+        """Look through code; `number` is that of a function of the user."""
+        if isinstance(x, types.MethodType):
+            if not isinstance(x.__self__, type):
+                self._fixed(x.__self__, name)
+            self._value(x.__func__, name)
+        elif isinstance(x, functools.partial):
+            self._value(x.func, name, number)
+            for key, value in (*enumerate(x.args), *x.keywords.items()):
+                self._fixed(value, f"{name} argument {key}")
+        elif library_code(x):
+            self._value(getattr(x, "__wrapped__", None), name)
+        elif isinstance(x, types.FunctionType):
+            self._function(x, number)
+        elif self.deep and isinstance(x, type):
+            self.classes.append(x)
+        elif _role(x) is _Role.CODE and id(x) not in self._seen:
+            self._seen[id(x)] = x
+            self._instances.append(x)
+        elif self.deep and is_graph_value(x):
+            self.classes.append(type(x))
+
+    def _function(self, f: types.FunctionType, number: int | None = None) -> None:
+        """Watch what a function holds and names."""
+        if id(f) in self._seen or not belongs_to_user(f):
+            return
+        self._seen[id(f)] = f
+        code = mentioned(f.__code__)
+        self._names |= code.attributes | (code.strings if self.deep else frozenset())
+        self._sets |= code.sets
+        keyed = not code.edits
+        for name, cell in zip(f.__code__.co_freevars, f.__closure__ or (), strict=True):
+            if name in code.bound:
+                self._changed.add((id(cell), None))
+            place = None if number is None else _Place(number, True, name)
+            self._slot(functools.partial(_cell, cell), name, (id(cell), None), keyed, place)
+        for i, value in enumerate(f.__defaults__ or ()):
+            self._fixed(value, f"default {i}", keyed)
+        for name, value in (f.__kwdefaults__ or {}).items():
+            self._fixed(value, f"default {name}", keyed)
+        self._changed |= {(id(f.__globals__), name, None) for name in code.bound_globals}
+        for name in sorted(code.globals & f.__globals__.keys()):
+            self._global(f.__globals__, name, code, number)
+
+    def _global(self, namespace: dict[str, Any], name: str, code: Mentioned, number: int | None) -> None:
+        """Watch a global, or what the code may mean of a module of the user."""
+        x = namespace[name]
+        if not isinstance(x, types.ModuleType):
+            place = None if number is None or code.bound_globals else _Place(number, False, name)
+            read = functools.partial(_entry, namespace, name)
+            self._slot(read, name, (id(namespace), name, None), not code.edits, place)
+        elif belongs_to_user(x):
+            for below in sorted(code.attributes & vars(x).keys()):
+                if not isinstance(vars(x)[below], types.ModuleType):
+                    read = functools.partial(_entry, vars(x), below)
+                    self._slot(read, f"{name}.{below}", (id(vars(x)), below), not code.edits)
+
+    def _attributes(self) -> None:
+        """Watch the attributes that the code mentions of plain objects and classes, to the end."""
+        count = -1
+        while count != len(self._done):
+            count = len(self._done)
+            for x in (*self._instances, *self.classes):
+                for name in sorted({*self._names, "__call__"} if isinstance(x, type) else self._names):
+                    if (id(x), name) not in self._done:
+                        self._done.add((id(x), name))
+                        self._attribute(x, name)
+
+    def _attribute(self, x: Any, name: str) -> None:
+        """Watch an attribute of a plain object, or look through a method."""
+        own = vars(x)
+        is_class = isinstance(x, type)
+        if name in own and not is_class:
+            self._slot(functools.partial(_entry, own, name), name, (id(own), name))
+            return
+        value = next((vars(c)[name] for c in (x if is_class else type(x)).__mro__ if name in vars(c)), None)
+        value = value.fget if isinstance(value, property) else getattr(value, "__func__", value)
+        if isinstance(value, types.FunctionType) or library_code(value):
+            self._value(value, name)
+        elif value is not None and self.deep:
+            self._slot(functools.partial(getattr, x, name, _NOTHING), name, (id(x), name))
+
+
+class Roots:
+    """What some functions reach by themselves, read anew at each call."""
+
+    def __init__(self, *functions: Any):
+        self._functions = functions
+        self._classes: tuple[type, ...] | None = None
+        self._slots: list[_Slot] | None = None
+
+    def __call__(self) -> Captured:
+        """What the functions reach now."""
+        for _ in range(3):  # what a slot holds may be new code, which holds new slots
+            if self._slots is None:
+                self._slots = _Scan(self._functions, self._classes).slots
+            found = self._read(self._slots)
+            if found is not None:
+                return found
+            self._slots = None
+        return NOTHING_CAPTURED
+
+    def deepen(self, classes: frozenset[type]) -> bool:
+        """Look into the methods of these classes too; False if that was done."""
+        wanted = tuple(sorted(classes, key=lambda c: (c.__module__, c.__qualname__)))
+        if self._classes == wanted:
+            return False
+        self._classes, self._slots = wanted, None
+        return True
+
+    def _read(self, slots: list[_Slot]) -> Captured | None:
+        """What the slots hold; None if that has to be looked through."""
+        found = _Reading()
+        for slot in slots:
+            x = slot.read()
+            if _role(x) is not slot.role:
+                return None
+            known = iter(slot.code)
+            for value, role in slot.values(x):
+                if role is _Role.CODE and next(known, _nothing)() is not value:
+                    return None
+                found.add(value, role, slot)
+        return found.captured()
+
+    def with_arrays(self, values: Sequence[Any]) -> tuple[Any, ...]:
+        """The functions with these arrays in the place of those that they hold."""
+        places = [s.place for s in self._slots or () if s.role is _Role.ARRAY and s.place is not None]
+        by_place = dict(zip(places, values, strict=True))
+        return tuple(_substituted(f, i, by_place) for i, f in enumerate(self._functions))
+
+
+class _Reading:
+    """Collects what slots hold at one call."""
+
+    def __init__(self) -> None:
+        self.objects: dict[int, tuple[Any, str]] = {}
+        self.arrays: list[tuple[Any, str]] = []
+        self.key: list[Any] = []
+
+    def add(self, x: Any, role: _Role, slot: _Slot) -> None:
+        """Add one value."""
+        if role is _Role.OBJECT:
+            self.objects.setdefault(id(x), (x, slot.name))
+        elif role is _Role.ARRAY and slot.place is not None and slot.role is _Role.ARRAY:
+            self.arrays.append((x, slot.name))
+        elif role is _Role.ARRAY and slot.keyed:
+            self.key.append((slot.name, Same(x)))
+        elif role is _Role.CONSTANT and slot.keyed:
+            large = isinstance(x, np.ndarray) and x.size > 64
+            self.key.append((slot.name, Same(x) if large else x))
+
+    def captured(self) -> Captured:
+        """All that was added."""
+        objects = list(self.objects.values())
+        names = (*(name for _, name in objects), *(name for _, name in self.arrays))
+        key = Static(tuple(self.key)) if self.key else None
+        return Captured(tuple(x for x, _ in objects), tuple(x for x, _ in self.arrays), key, names)
+
+
+class _Globals(dict[str, Any]):
+    """The globals of a function, with other values for some names."""
+
+    def __init__(self, real: dict[str, Any], values: dict[str, Any]):
+        super().__init__(values)
+        self["__builtins__"] = real["__builtins__"]
+        self._real = real
+
+    def __missing__(self, name: str) -> Any:
+        return self._real[name]
+
+
+def _substituted(f: Any, number: int, by_place: dict[_Place, Any]) -> Any:
+    """A function that holds other arrays."""
+    if isinstance(f, functools.partial):
+        return functools.partial(_substituted(f.func, number, by_place), *f.args, **f.keywords)
+    own = {place: value for place, value in by_place.items() if place.function == number}
+    if not own or not isinstance(f, types.FunctionType):
+        return f
+    cells = {place.name: types.CellType(value) for place, value in own.items() if place.is_cell}
+    names = {place.name: value for place, value in own.items() if not place.is_cell}
+    pairs = zip(f.__code__.co_freevars, f.__closure__ or (), strict=True)
+    closure = tuple(cells.get(name, cell) for name, cell in pairs)
+    namespace = _Globals(f.__globals__, names) if names else f.__globals__
+    twin = types.FunctionType(f.__code__, namespace, f.__name__, f.__defaults__, closure)
+    twin.__kwdefaults__ = f.__kwdefaults__
+    return functools.update_wrapper(twin, f)

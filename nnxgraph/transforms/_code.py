@@ -1,0 +1,83 @@
+"""What a function's code mentions, and whose code it is."""
+
+from __future__ import annotations
+
+import dis
+import functools
+import sys
+import sysconfig
+import types
+from typing import Any, NamedTuple
+
+_HOME = __name__.partition(".")[0]
+_PATHS = tuple({sysconfig.get_paths()[k] for k in ("stdlib", "platstdlib", "purelib", "platlib")})
+_GLOBAL = frozenset({"LOAD_GLOBAL", "LOAD_NAME"})
+_ATTRIBUTE = frozenset({"LOAD_ATTR", "LOAD_METHOD", "LOAD_SUPER_ATTR"})
+_BINDS = frozenset({"STORE_DEREF", "DELETE_DEREF"})
+_BINDS_GLOBAL = frozenset({"STORE_GLOBAL", "DELETE_GLOBAL"})
+_SETS = frozenset({"STORE_ATTR", "DELETE_ATTR"})
+_EDITS = frozenset({"STORE_SUBSCR", "DELETE_SUBSCR", "STORE_SLICE"})
+_EDITORS = frozenset(
+    ("append", "extend", "insert", "pop", "popitem", "remove", "clear", "update", "setdefault", "add")
+)
+
+
+class Mentioned(NamedTuple):
+    """What a code object mentions, with the code that stands in it."""
+
+    globals: frozenset[str]
+    attributes: frozenset[str]
+    strings: frozenset[str]  # which may be names for getattr
+    bound: frozenset[str]  # variables of enclosing functions that it binds
+    bound_globals: frozenset[str]
+    sets: frozenset[str]  # attributes that it sets
+    edits: bool  # whether it may change the contents of a container
+
+
+@functools.lru_cache(maxsize=4096)
+def mentioned(code: types.CodeType) -> Mentioned:
+    """What a code object mentions."""
+    found: dict[str, set[str]] = {}
+    for instruction in dis.get_instructions(code):
+        found.setdefault(instruction.opname, set()).add(str(instruction.argval))
+    below = [mentioned(c) for c in code.co_consts if isinstance(c, types.CodeType)]
+
+    def names(operations: frozenset[str], field: str) -> frozenset[str]:
+        own = [name for operation in operations for name in found.get(operation, ())]
+        return frozenset(own).union(*(getattr(m, field) for m in below))
+
+    constants = {c for c in code.co_consts if isinstance(c, str) and c.isidentifier()}
+    attributes = names(_ATTRIBUTE, "attributes")
+    return Mentioned(
+        names(_GLOBAL, "globals"),
+        attributes,
+        names(frozenset(), "strings") | constants,
+        names(_BINDS, "bound") & frozenset(code.co_freevars),
+        names(_BINDS_GLOBAL, "bound_globals"),
+        names(_SETS, "sets"),
+        bool(_EDITS & found.keys() or attributes & set(_EDITORS) or any(m.edits for m in below)),
+    )
+
+
+def belongs_to_user(x: Any) -> bool:
+    """Whether a function, class or module is the user's own, and not of a library."""
+    return _is_users(x.__name__ if isinstance(x, types.ModuleType) else getattr(x, "__module__", None))
+
+
+@functools.lru_cache(maxsize=4096)
+def _is_users(module: str | None) -> bool:
+    """Whether a module of this name stands outside of the installed libraries."""
+    top = (module or "").partition(".")[0]
+    if top == _HOME or top in sys.builtin_module_names or top in ("jax", "jaxlib", "numpy", "optax"):
+        return False
+    file = getattr(sys.modules.get(module or ""), "__file__", None)
+    return file is None or not file.startswith(_PATHS)
+
+
+def library_code(x: Any) -> bool:
+    """Whether a callable is a library's wrapper around a function, as a jitted function is."""
+    if not hasattr(x, "__wrapped__") or isinstance(x, type):
+        return False
+    if isinstance(x, types.FunctionType):
+        return str(x.__globals__.get("__name__", "")).partition(".")[0] == _HOME
+    return not belongs_to_user(type(x))
