@@ -161,6 +161,8 @@ from .transforms._control import cond as cond
 from .transforms._control import fori_loop as fori_loop
 from .transforms._control import switch as switch
 from .transforms._control import while_loop as while_loop
+from .transforms._custom import custom_jvp as custom_jvp
+from .transforms._custom import custom_vjp as custom_vjp
 from .transforms._derivatives import jvp as jvp
 from .transforms._derivatives import linearize as linearize
 from .transforms._derivatives import vjp as vjp
@@ -216,6 +218,8 @@ __all__ = [
     "cond",
     "Conv",
     "current_update_context",
+    "custom_jvp",
+    "custom_vjp",
     "Data",
     "data",
     "dataclass",

@@ -31,17 +31,45 @@ class TangentError(NnxError, ValueError):
         )
 
 
-class MissingRuleError(NnxError, TypeError):
-    """A function with a rule of its own for derivatives is called without the rule."""
+class MissingRuleError(NnxError, AttributeError):
+    """A function with a rule of its own for derivatives is called before it has the rule."""
 
-    def __init__(self, transform: str, function: str, method: str, call: str):
-        super().__init__(transform, function, method, call)
+    def __init__(self, transform: str, function: str, call: str):
+        super().__init__(transform, function, call)
 
     def text(self) -> str:
-        transform, function, method, call = self.args
+        transform, function, call = self.args
         return (
-            f"nnx.{transform}: {function} is called and has no rule. Expected {method} before the first "
+            f"nnx.{transform}: {function} is called and has no rule. Expected the rule before the first "
             f"call. Write `{call}`."
+        )
+
+
+class KeywordOnlyError(NnxError, TypeError):
+    """A function with a rule of its own has arguments without a position."""
+
+    def __init__(self, transform: str, function: str, names: tuple[str, ...]):
+        super().__init__(transform, function, names)
+
+    def text(self) -> str:
+        transform, function, names = self.args
+        return (
+            f"nnx.{transform}: {function} takes {', '.join(names)} by keyword only. Expected arguments that "
+            f"have a position, which the rule gets them by. Leave out the `*` in the signature."
+        )
+
+
+class LostCaptureError(NnxError, RuntimeError):
+    """A backward rule reads what it captured, and that is gone."""
+
+    def __init__(self, transform: str, variable: str):
+        super().__init__(transform, variable)
+
+    def text(self) -> str:
+        transform, variable = self.args
+        return (
+            f"nnx.{transform}: bwd reads the captured {variable} when the function that made it has ended. "
+            f"Expected all that bwd reads among the residuals. Write `return out, (model, x)` in fwd."
         )
 
 

@@ -24,7 +24,8 @@ from ._differentiate import (
     path_of,
     result_and_aux,
 )
-from ._functions import decorating, lifted
+from ._functions import lifted
+from ._signatures import typed_jvp, typed_linearize, typed_vjp
 from ._tangents import Form, form_of_arguments, form_of_result
 
 _partial: Any = jax.tree_util.Partial  # a pytree; JAX leaves it untyped
@@ -101,7 +102,7 @@ def _linear(pure: Any, call: Call, form: Form) -> Any:
     return (out, _partial(_PushForward(form), push)), packed
 
 
-@decorating
+@typed_vjp
 def vjp(
     f: Any = MISSING,
     *primals: Any,
@@ -147,7 +148,7 @@ def vjp(
     return wrapper(*primals) if primals else wrapper
 
 
-@decorating
+@typed_linearize
 def linearize(
     f: Any = MISSING,
     *primals: Any,
@@ -188,7 +189,7 @@ def linearize(
     return wrapper(*primals) if primals else wrapper
 
 
-@decorating
+@typed_jvp
 def jvp(
     f: Any = MISSING,
     primals: Any = MISSING,

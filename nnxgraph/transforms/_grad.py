@@ -23,11 +23,12 @@ from ._differentiate import (
     over_lanes,
     path_of,
 )
-from ._functions import lifted, returns
+from ._functions import lifted
+from ._signatures import typed_grad, typed_value_and_grad
 from ._tangents import form_of_arguments
 
 
-@returns(tuple[Any, Any])
+@typed_value_and_grad
 def value_and_grad(
     f: Any = MISSING,
     *,
@@ -71,7 +72,7 @@ def value_and_grad(
     return _differentiated("value_and_grad", **locals())
 
 
-@returns(Any)
+@typed_grad
 def grad(
     f: Any = MISSING,
     *,

@@ -30,7 +30,7 @@ from ._tangents import Form, form_of_arguments
 _Check = Callable[[Crossing], None]  # of the leaves to differentiate by
 
 
-@returns(object)
+@returns(Any)
 def jacfwd(
     f: Any = MISSING,
     argnums: Any = 0,
@@ -76,7 +76,7 @@ def jacfwd(
     return _jacobian("jacfwd", derive, 1, f, argnums, has_aux, check, result, (graph, graph_updates))
 
 
-@returns(object)
+@returns(Any)
 def jacrev(
     f: Any = MISSING,
     argnums: Any = 0,
@@ -121,7 +121,7 @@ def jacrev(
     return _jacobian("jacrev", derive, 1, f, argnums, has_aux, check, result, (graph, graph_updates))
 
 
-@returns(object)
+@returns(Any)
 def hessian(
     f: Any = MISSING,
     argnums: Any = 0,
