@@ -148,6 +148,7 @@ from .training import Optimizer as Optimizer
 from .training import OptState as OptState
 from .training import OptVariable as OptVariable
 from .training import metrics as metrics
+from .transforms._associative import associative_scan as associative_scan
 from .transforms._axes import PARTITION_NAME as PARTITION_NAME
 from .transforms._compile import jit as jit
 from .transforms._contexts import MergeContext as MergeContext
@@ -185,7 +186,10 @@ from .transforms._manual import from_tree as from_tree
 from .transforms._manual import merge_inputs as merge_inputs
 from .transforms._manual import split_inputs as split_inputs
 from .transforms._manual import to_tree as to_tree
+from .transforms._map import transform_metadata as transform_metadata
 from .transforms._map import vmap as vmap
+from .transforms._pmap import pmap as pmap
+from .transforms._prefix import prefix as prefix
 from .transforms._scan import scan as scan
 from .transforms._shard import shard_map as shard_map
 
@@ -203,6 +207,7 @@ __all__ = [
     "All",
     "Any",
     "as_pure",
+    "associative_scan",
     "BatchNorm",
     "BatchStat",
     "Cache",
@@ -306,7 +311,9 @@ __all__ = [
     "PathContains",
     "PathIn",
     "Perturbation",
+    "pmap",
     "pop",
+    "prefix",
     "PReLU",
     "promote_dtype",
     "pure",
@@ -362,6 +369,7 @@ __all__ = [
     "to_flat_state",
     "to_pure_dict",
     "to_tree",
+    "transform_metadata",
     "traversals",
     "unflatten",
     "unpack",

@@ -15,7 +15,7 @@ from typing import Any, ClassVar
 from ._frame import Birthplace, birth_of, born_here, check_change, is_home
 from ._jax import is_tracer
 from ._printing import tree_text
-from ._pytree_jax import HOLLOW, register_jax
+from ._pytree_jax import register_jax
 from ._repr import short
 from ._static import packed
 from ._typing import MISSING, Missing
@@ -171,7 +171,7 @@ class Pytree:
         "_nnx_marks",
     )  # typing notes Name[int] of Name[int]()
     _nnx_born_in: Birthplace
-    _nnx_marks: dict[str, str]
+    _nnx_marks: dict[str, Any]
     _nnx_class_marks: ClassVar[Mapping[str, str]] = {}
     _cached: ClassVar[frozenset[str]] = frozenset()  # attributes that a cached_property made: no state
 
@@ -249,7 +249,7 @@ def unmarked(owner: Pytree, name: Any, value: Any) -> Any:
     known = owner._nnx_marks.get(name, owner._nnx_class_marks.get(name))
     if known == "static":
         _check_static(owner, name, value)
-    elif known == HOLLOW:
+    elif type(known) is tuple:  # a new value for a hollow attribute
         del owner._nnx_marks[name]
     return value
 
@@ -264,7 +264,7 @@ def _check_static(owner: Any, name: str, value: Any) -> None:
         raise StaticArrayError(type(owner).__name__, name, found)
 
 
-def marks_of(x: Pytree) -> Mapping[str, str]:
+def marks_of(x: Pytree) -> Mapping[str, Any]:
     """The marks of an object's attributes by name: its own, and those of the class."""
     return x._nnx_marks if not x._nnx_class_marks else {**x._nnx_class_marks, **x._nnx_marks}
 

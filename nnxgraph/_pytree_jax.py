@@ -2,6 +2,9 @@
 
 An object whose subgraph is a tree flattens level by level: its data attributes are its children. One with
 sharing or a cycle flattens its whole subgraph as one node, with each leaf once.
+
+JAX may put something at leaves that is no data, such as an axis. Such an object is *hollow*: its attributes
+are marked with the description of what they were, so that it flattens as before.
 """
 
 from __future__ import annotations
@@ -17,11 +20,10 @@ from ._state import sortable
 from ._trees import one_level
 from .graph._graphdef import CALLABLES, LEAF, Desc, GraphDef, Shape, is_fixed
 from .graph._registry import Kind, is_array, kind_of, node_type
-from .graph._walk import Build, Walk, callable_level, unflatten
-
-HOLLOW = "leaf"  # the mark of an attribute at which JAX put something that is no data, such as an axis
+from .graph._walk import Build, Walk, callable_level, level_below, unflatten
 
 _NOT_DATA = (Kind.NUMBER, Kind.NONE, Kind.STATIC, Kind.OTHER)
+_NOT_ARRAYS = (*_NOT_DATA, Kind.LIST, Kind.DICT, Kind.TUPLE)
 
 
 class _Mixed:
@@ -126,9 +128,16 @@ def _flatten(x: Any) -> tuple[list[tuple[Any, Any]], Any]:
         if is_fixed(desc):
             fixed.append(desc)
         else:
-            fixed.append(("leaf",))
+            fixed.append(_outline(desc))
             children.append((name, _open_mixed(value, desc)))
     return children, _Level((cls, names, tuple(fixed), marks))
+
+
+def _outline(desc: Desc) -> Desc:
+    """A description with objects as leaves."""
+    if desc[0] == "container":
+        return (*desc[:2], tuple(map(_outline, desc[2])))
+    return desc if desc[0] == "static" else LEAF
 
 
 def _unflatten(aux: Any, children: Any) -> Any:
@@ -137,32 +146,47 @@ def _unflatten(aux: Any, children: Any) -> Any:
         leaves: list[Any] = [None] * aux.num_leaves
         for (_, i), leaf in zip(aux.leaf_paths, children, strict=True):
             leaves[i] = leaf
-        root, objects = unflatten(aux, leaves)
-        if not all(map(is_array, leaves)):
-            for x, record in zip(objects, aux.records, strict=True):
-                if record[0] == "object":
-                    _mark_hollow(x, record[2], record[3])
-        return root
+        return unflatten_hollow(aux, leaves)
     cls, names, fixed, marks = aux.facts
     feed = iter(children)
     build = Build(())
     ways = node_type(cls)
     x = ways.create(cls)
-    ways.replace(x, {n: build.value(d, feed) for n, d in zip(names, fixed, strict=True)}, dict(marks))
-    if any(kind_of(child) in _NOT_DATA for child in children):
+    attributes = {
+        n: build.value(d, feed) if is_fixed(d) else next(feed) for n, d in zip(names, fixed, strict=True)
+    }
+    ways.replace(x, attributes, dict(marks))
+    if any(kind_of(child) in _NOT_ARRAYS for child in children):
         _mark_hollow(x, names, fixed)
     return x
 
 
+def unflatten_hollow(graphdef: GraphDef, leaves: Sequence[Any]) -> Any:
+    """The value of a GraphDef with these leaves, which need be no data."""
+    root, objects = unflatten(graphdef, leaves)
+    if not all(map(is_array, leaves)):
+        for x, record in zip(objects, graphdef.records, strict=True):
+            if record[0] == "object":
+                _mark_hollow(x, record[2], record[3])
+    return root
+
+
 def _mark_hollow(x: Any, names: Sequence[Any], descs: Sequence[Desc]) -> None:
-    """Mark the attributes that are leaves by their description although their values do not look so."""
+    """Mark the attributes with leaves by their description although their values do not look so."""
     if not hasattr(x, "_nnx_marks"):
         return  # an object of a foreign class keeps no marks
     attributes = node_type(type(x)).attributes(x)
     for name, desc in zip(names, descs, strict=True):
-        value = attributes[name]
-        if desc == LEAF and kind_of(value) in _NOT_DATA and one_level(value) is None:
-            x._nnx_marks.setdefault(name, HOLLOW)
+        if _is_hollow(desc, attributes[name]):
+            x._nnx_marks.setdefault(name, desc)
+
+
+def _is_hollow(desc: Desc, value: Any) -> bool:
+    """Whether a leaf of a description does not look like data."""
+    if desc == LEAF:
+        return kind_of(value) in _NOT_DATA and (value is None or one_level(value) is None)
+    level = level_below(value) if desc[0] == "container" else None
+    return level is not None and any(map(_is_hollow, desc[2], level[0]))
 
 
 def _flatten_with_keys(x: Any) -> tuple[tuple[tuple[Any, Any], ...], Any]:

@@ -20,6 +20,21 @@ class ShardSpecError(NnxError, ValueError):
         )
 
 
+class SideEffectError(NnxError, ValueError):
+    """A function that runs on many pairs at once writes Variables that are not in the pair."""
+
+    def __init__(self, transform: str, function: str, variables: tuple[str, ...]):
+        super().__init__(transform, function, variables)
+
+    def text(self) -> str:
+        transform, function, variables = self.args
+        return (
+            f"nnx.{transform}: the function {function} writes Variables that are not in its arguments:"
+            f"{listed(variables)}\nIt runs on many pairs at once, in no order. Expected a function without "
+            f"side effects. Write the value into what it returns, or use nnx.scan."
+        )
+
+
 class SharedStreamWarning(NnxError, UserWarning):
     """A random stream that all lanes share is drawn from, so that all lanes draw the same keys."""
 

@@ -7,6 +7,7 @@ from collections.abc import Callable, Hashable, Mapping
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from .. import _jax
@@ -207,3 +208,13 @@ def check_shared(boundary: Boundary, value: Any, lane: Lane, receiver: Callable[
     """Refuse a value that differs by lane where one for all must leave."""
     if lane is None and any(map(_jax.differs_by_lane, jax.tree.leaves(value))):
         raise LaneWriteError(boundary.name, receiver_text(boundary, receiver(), lane))
+
+
+def to_front(leaves: Any, axis: int | None) -> Any:
+    """Leaves with their mapped axis first."""
+    return jax.tree.map(lambda x: jnp.moveaxis(x, axis, 0), leaves) if axis else leaves
+
+
+def from_front(leaves: Any, axis: int | None) -> Any:
+    """Leaves with their mapped axis back in its place."""
+    return jax.tree.map(lambda x: jnp.moveaxis(x, 0, axis), leaves) if axis else leaves

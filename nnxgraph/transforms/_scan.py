@@ -8,7 +8,6 @@ from collections.abc import Mapping
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
@@ -24,7 +23,7 @@ from ._crossing import Crossing
 from ._functions import Lifted, keeps_type, lifted
 from ._lanes import Carry, Names, PrefixRule, collect_lanes, is_structured
 from ._loops import Loop, trace_loop
-from ._map import lane_count
+from ._map import from_front, lane_count, to_front
 from ._prefix import read_prefix
 from ._replay import is_weak
 
@@ -231,14 +230,14 @@ def _run(
     size = lane_count(boundary, loop.crossing, length)
     lane_of = loop.crossing.layout.lane_of
     mapped = {k: boundary.lanes[lane] for k, lane in enumerate(lane_of) if loop.is_mapped(lane)}
-    xs = {k: _to_front(loop.leaves[k], axis) for k, axis in mapped.items()}
+    xs = {k: to_front(loop.leaves[k], axis) for k, axis in mapped.items()}
     out_axes = [_out_axis(loop, p) for p in loop.mapped_out]
 
     def step(state: list[Any], slices: dict[int, Any]) -> tuple[list[Any], list[Any]]:
         return loop.step(loop.inputs(state, slices))
 
     state, ys = lax.scan(step, loop.initial(), xs, length=size, **options)
-    stacked = [_from_front(y, axis) for y, axis in zip(ys, out_axes, strict=True)]
+    stacked = [from_front(y, axis) for y, axis in zip(ys, out_axes, strict=True)]
     return axes.join_result(*loop.finish(state, stacked))
 
 
@@ -283,13 +282,3 @@ def _slice_shape(leaf: Any, axis: int) -> Any:
         return shape_struct((*x.shape[:at], *x.shape[at + 1 :]), x.dtype, is_weak(x))
 
     return jax.tree.map(one, leaf)
-
-
-def _to_front(leaf: Any, axis: Any) -> Any:
-    """A leaf with its mapped axis first."""
-    return leaf if axis == 0 else jax.tree.map(lambda x: jnp.moveaxis(x, axis, 0), leaf)
-
-
-def _from_front(leaf: Any, axis: Any) -> Any:
-    """A leaf with its mapped axis back in its place."""
-    return leaf if axis == 0 else jax.tree.map(lambda x: jnp.moveaxis(x, 0, axis), leaf)

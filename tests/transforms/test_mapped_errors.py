@@ -12,6 +12,7 @@ import nnxgraph as nnx
 from nnxgraph import errors
 from nnxgraph.errors import _mapped
 from tests.provoked import check_error
+from tests.transforms.subjects import Cell
 
 XS = jnp.arange(3.0)
 
@@ -24,7 +25,27 @@ def draws_from_a_shared_stream():
 
 MESH = jax.make_mesh((8,), ("data",), axis_types=(AxisType.Auto,))
 
+
+def writes_beside_the_pair():
+    cell = Cell()
+
+    def add(a, b):
+        cell.n[...] += 1.0
+        return a + b
+
+    nnx.associative_scan(add, XS)
+
+
 TABLE = [
+    (
+        errors.SideEffectError,
+        writes_beside_the_pair,
+        "nnx.associative_scan: the function writes_beside_the_pair.<locals>.add writes Variables that are "
+        "not in its arguments:\n"
+        "  - Variable(float32[])\n"
+        "It runs on many pairs at once, in no order. Expected a function without side effects. Write the "
+        "value into what it returns, or use nnx.scan.",
+    ),
     (
         errors.ShardSpecError,
         lambda: nnx.shard_map(lambda x: x, mesh=MESH, in_specs=P("data"), out_specs=P())(XS),
