@@ -33,6 +33,8 @@ import jax.numpy as jnp
 import numpy as np
 
 _SMALL_ARRAY = 64
+PROGRAMS = "__nnx_programs__"  # under which a function keeps what was compiled for it
+_NOT_COMPARED = ("__wrapped__", PROGRAMS)
 _PLAIN = frozenset({bool, int, str, bytes, type(None)})
 _REUSED = _PLAIN | {type(jnp.float32)}  # types of values that do not change and of which there are few
 _BY_IDENTITY = (type, types.ModuleType, types.BuiltinFunctionType, np.ufunc)
@@ -149,7 +151,7 @@ def _function_key(f: types.FunctionType, seen: dict[int, int]) -> Hashable:
     rebound = _rebound_names(f.__code__)
     cells = zip(f.__code__.co_freevars, f.__closure__ or (), strict=True)
     closure = tuple(_cell_key(c, name in rebound, seen) for name, c in cells)
-    own = tuple((k, _key(v, seen)) for k, v in vars(f).items() if k != "__wrapped__") if vars(f) else ()
+    own = tuple((k, _key(v, seen)) for k, v in vars(f).items() if k not in _NOT_COMPARED) if vars(f) else ()
     defaults = (_key(f.__defaults__, seen), _key(f.__kwdefaults__, seen))
     return ("function", f.__code__, _Is(f.__globals__), defaults, closure, own)
 

@@ -91,6 +91,7 @@ class Boundary:
     results: Callable[[Path], Path] = lambda path: path  # where a part of the rest stands in the result
     always: frozenset[int] = frozenset()
     fresh: bool = False
+    carries: bool = False  # whether the first part of the result is what a loop carries
     checks_results: bool = False  # whether a returned input must stand in its own lane
     mode: Mode = GRAPH_MODE
     axes: NamedAxis | None = None  # the name of the mapped axis, for sharding metadata
@@ -287,8 +288,9 @@ class Boundary:
                         resolver.visit(child, prefix, (*path, name), numbers, (*local, name), True)
         resolver.visit(root, self.outs, ("result",), numbers)
         known = list(_known_in(root, ("result",)))
-        if known and not self.mode.structure:
-            raise InputReturnedError(self.name, names.text(known[0][1]))
+        returned = [path for _, path in known if not (self.carries and path[1] == 0)]
+        if returned and not self.mode.structure:
+            raise InputReturnedError(self.name, names.text(returned[0]))
         if known and self.checks_results:
             self._check_returned(inside, known, call)
         return resolver

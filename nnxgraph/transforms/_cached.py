@@ -80,18 +80,24 @@ class Cached:
         self._programs: dict[Form, Program] = {}
         self._running = _Running()
 
-    def __call__(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def __call__(
+        self, args: tuple[Any, ...], kwargs: dict[str, Any], bound: tuple[Any, ...] | None = None
+    ) -> Any:
         """Run the compiled function, and do to the caller's objects what it did."""
-        program, packed, call = self.apply(args, kwargs, lambda run, *inputs: run(*inputs))
+        program, packed, call = self.apply(args, kwargs, lambda run, *inputs: run(*inputs), bound)
         return program.boundary.merge(packed[1], call)
 
     def apply(
-        self, args: tuple[Any, ...], kwargs: dict[str, Any], use: Callable[..., Any]
+        self,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        use: Callable[..., Any],
+        bound: tuple[Any, ...] | None = None,
     ) -> tuple[Program, Any, Call]:
         """What `use` makes of the compiled function and its inputs, with the call it was made for."""
         program = self._program(args, kwargs := dict(sorted(kwargs.items())))
         while True:
-            call = Call(self.crossing(program, args, kwargs), cached=True)
+            call = Call(self.crossing(program, args, kwargs, bound), cached=True)
             try:
                 with self._during(call):
                     made = use(program.run, call.crossing.layout, *call.crossing.lanes)
@@ -101,19 +107,31 @@ class Cached:
             self._swaps = self._swaps or call.writes_arrays
             return program, made, call
 
+    @property
+    def running(self) -> Call:
+        """The call that a trace of the function belongs to."""
+        return self._running.calls[-1]
+
     def clear(self) -> None:
         """Forget all programs."""
         self._programs.clear()
 
-    def crossing(self, program: Program, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Crossing:
-        """The arguments of a call, taken apart."""
+    def crossing(
+        self,
+        program: Program,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        bound: tuple[Any, ...] | None = None,
+    ) -> Crossing:
+        """The arguments of a call, taken apart; `bound` if it is not what the function came with."""
         nums, names = self._static
         if nums or names:
             chosen = {in_range(i, len(args)) for i in nums}
             args = tuple(Static(a) if i in chosen else a for i, a in enumerate(args))
             kwargs = {k: Static(v) if k in names else v for k, v in kwargs.items()}
-        user = self.user
-        crossing = program.boundary.split(args, kwargs, user.bound, self._roots(), user.names, self._swaps)
+        bound = self.user.bound if bound is None else bound
+        boundary, names = program.boundary, self.user.names
+        crossing = boundary.split(args, kwargs, bound, self._roots(), names, self._swaps)
         _check_donation(program.boundary, crossing)
         return crossing
 
@@ -123,7 +141,7 @@ class Cached:
         program = self._programs.get(form)
         if program is None:
             boundary = self._declare(form)
-            pure = boundary.purify(self.user.f, lambda: self._running.calls[-1], self._holding)
+            pure = boundary.purify(self.user.f, lambda: self.running, self._holding)
             program = self._programs[form] = Program(boundary, self._compile(boundary, pure))
         return program
 

@@ -291,10 +291,10 @@ class _Scan:
 
 
 class Roots:
-    """What some functions reach by themselves, read anew at each call."""
+    """What some functions reach by themselves, read anew at each call; does not keep the functions alive."""
 
     def __init__(self, *functions: Any):
-        self._functions = functions
+        self._references = tuple(map(_reference, functions))
         self._classes: tuple[type, ...] | None = None
         self._slots: list[_Slot] | None = None
 
@@ -302,12 +302,16 @@ class Roots:
         """What the functions reach now."""
         for _ in range(3):  # what a slot holds may be new code, which holds new slots
             if self._slots is None:
-                self._slots = _Scan(self._functions, self._classes).slots
+                self._slots = _Scan(self.functions(), self._classes).slots
             found = self._read(self._slots)
             if found is not None:
                 return found
             self._slots = None
         return NOTHING_CAPTURED
+
+    def functions(self) -> tuple[Any, ...]:
+        """The functions."""
+        return tuple(reference() for reference in self._references)
 
     def deepen(self, classes: frozenset[type]) -> bool:
         """Look into the methods of these classes too; False if that was done."""
@@ -335,7 +339,7 @@ class Roots:
         """The functions with these arrays in the place of those that they hold."""
         places = [s.place for s in self._slots or () if s.role is _Role.ARRAY and s.place is not None]
         by_place = dict(zip(places, values, strict=True))
-        return tuple(_substituted(f, i, by_place) for i, f in enumerate(self._functions))
+        return tuple(_substituted(f, i, by_place) for i, f in enumerate(self.functions()))
 
 
 class _Reading:

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 from jax import lax
 
 from .._repr import short
-from .._settings import current_mode
+from .._settings import Mode, current_mode
 from .._trees import shape_struct
 from .._typing import Path
 from .._variable import Variable
@@ -19,6 +19,7 @@ from ..errors import BranchError, PredicateError
 from ._boundary import Boundary
 from ._branches import Branch, Branches
 from ._crossing import Call
+from ._eager import traced_once
 from ._functions import argument_names, unbind, unbind_all
 from ._loops import trace_loop
 from ._replay import Replay, is_weak
@@ -65,9 +66,8 @@ def cond(
     """
     pred = _scalar("cond", "pred", pred)
     index = (pred if pred.dtype == bool else pred != 0).astype(jnp.int32)
-    boundary = _boundary("cond", graph, graph_updates)
     labels = ("false_fun", "true_fun")
-    return _branch(boundary, index, (false_fun, true_fun), labels, operands)
+    return _branch("cond", index, (false_fun, true_fun), labels, operands, current_mode(graph, graph_updates))
 
 
 def switch(
@@ -101,9 +101,9 @@ def switch(
     index = _scalar("switch", "index", index)
     if not jnp.issubdtype(index.dtype, jnp.integer):
         raise PredicateError("switch", "index", short(index), "an integer scalar")
-    boundary = _boundary("switch", graph, graph_updates)
+    index, branches = index.astype(jnp.int32), tuple(branches)
     labels = tuple(f"branches[{i}]" for i in range(len(branches)))
-    return _branch(boundary, index.astype(jnp.int32), tuple(branches), labels, operands)
+    return _branch("switch", index, branches, labels, operands, current_mode(graph, graph_updates))
 
 
 def _scalar(transform: str, parameter: str, x: Any) -> Any:
@@ -115,25 +115,31 @@ def _scalar(transform: str, parameter: str, x: Any) -> Any:
 
 
 def _branch(
-    boundary: Boundary,
+    name: str,
     index: Any,
     branches: tuple[Callable[..., Any], ...],
     labels: tuple[str, ...],
     operands: tuple[Any, ...],
+    mode: Mode,
 ) -> Any:
     """Trace each branch once, let all return what any of them writes, and pick one."""
     if not branches:
-        raise BranchError(boundary.name)
+        raise BranchError(name)
     for label, f in zip(labels, branches, strict=True):
         if not callable(f):
-            raise PredicateError(boundary.name, label, short(f), "a function of the operands")
-    functions, bound = unbind_all(branches)
-    made = [Branch(label, f) for label, f in zip(labels, functions, strict=True)]
-    traced = Branches(boundary, lambda crossing: made, operands, bound, argument_names(branches[-1]))
-    advice = "Expected all branches to leave the same graph and to return results of the same type."
-    traced.check("the branches differ", advice)
-    runs = [functools.partial(traced.run, replay) for replay in traced.replays]
-    return traced.merge(*lax.switch(index, runs, traced.crossing.lanes)[1])
+            raise PredicateError(name, label, short(f), "a function of the operands")
+    names = argument_names(branches[-1])
+
+    def run(branches: Sequence[Callable[..., Any]], index: Any, *operands: Any) -> Any:
+        functions, bound = unbind_all(branches)
+        made = [Branch(label, f) for label, f in zip(labels, functions, strict=True)]
+        traced = Branches(_boundary(name, *mode), lambda crossing: made, operands, bound, names)
+        advice = "Expected all branches to leave the same graph and to return results of the same type."
+        traced.check("the branches differ", advice)
+        runs = [functools.partial(traced.run, replay) for replay in traced.replays]
+        return traced.merge(*lax.switch(index, runs, traced.crossing.lanes)[1])
+
+    return traced_once(name, run, branches, (index, *operands), ("index", *names), (labels,), mode)
 
 
 def while_loop(
@@ -166,21 +172,26 @@ def while_loop(
         >>> nnx.while_loop(lambda x: x < 5, lambda x: x + 2, jnp.array(0)).item()
         6
     """
-    boundary = _boundary("while_loop", graph, graph_updates, head=_one, results=_without_first)
+    mode = current_mode(graph, graph_updates)
+    boundary = _boundary("while_loop", *mode, head=_one, results=_without_first, carries=True)
     names = argument_names(body_fun)
-    (body, condition), bound = unbind_all((body_fun, cond_fun))
-    loop = trace_loop(boundary, body, (init_val,), 0, names, bound)
-    test = dataclasses.replace(boundary, head=_predicate)
-    call = Call(loop.crossing)
-    replay = Replay(test.purify(condition, call), loop.crossing.layout, (loop.leaves,))
-    if call.written or replay.change.written or replay.change.edits:
-        raise PredicateError("while_loop", "cond_fun", "a function that writes", "one that only reads")
-    state = lax.while_loop(
-        lambda state: replay(loop.crossing.layout, loop.inputs(state))[0],
-        lambda state: loop.step(loop.inputs(state))[0],
-        loop.initial(),
-    )
-    return loop.finish(state)[0]
+
+    def run(functions: Sequence[Callable[..., Any]], value: Any) -> Any:
+        (body, condition), bound = unbind_all(functions)
+        loop = trace_loop(boundary, body, (value,), 0, names, bound)
+        test = dataclasses.replace(boundary, head=_predicate)
+        call = Call(loop.crossing)
+        replay = Replay(test.purify(condition, call), loop.crossing.layout, (loop.leaves,))
+        if call.written or replay.change.written or replay.change.edits:
+            raise PredicateError("while_loop", "cond_fun", "a function that writes", "one that only reads")
+        state = lax.while_loop(
+            lambda state: replay(loop.crossing.layout, loop.inputs(state))[0],
+            lambda state: loop.step(loop.inputs(state))[0],
+            loop.initial(),
+        )
+        return loop.finish(state)[0]
+
+    return traced_once("while_loop", run, (body_fun, cond_fun), (init_val,), names, (), mode)
 
 
 def _one(out: Any) -> tuple[Any, Any]:
@@ -237,15 +248,23 @@ def fori_loop(
     for name, x in zip(("lower", "upper"), bounds, strict=True):
         if not jnp.issubdtype(x.dtype, jnp.integer):
             raise PredicateError("fori_loop", name, short(x), "an integer scalar")
-    boundary = _boundary("fori_loop", graph, graph_updates, head=_one, results=_without_first)
+    mode = current_mode(graph, graph_updates)
+    boundary = _boundary("fori_loop", *mode, head=_one, results=_without_first, carries=True)
     names = argument_names(body_fun, 1)
     dtype = jnp.promote_types(*(x.dtype for x in bounds))
     index = shape_struct((), dtype, weak_type=all(map(is_weak, bounds)))
-    body, bound = unbind(body_fun)
-    loop = trace_loop(boundary, body, (init_val,), 0, names, bound, extras=(index,))
+    ends = [x.get_value() if isinstance(x, Variable) else x for x in (lower, upper)]
+    known = tuple(x if isinstance(x, int) else None for x in ends)  # a part of the program
 
-    def step(i: Any, state: list[Any]) -> list[Any]:
-        return loop.step(loop.inputs(state), lax.convert_element_type(i, dtype))[0]
+    def run(functions: Sequence[Callable[..., Any]], value: Any, *ends: Any) -> Any:
+        body, bound = unbind(functions[0])
+        loop = trace_loop(boundary, body, (value,), 0, names, bound, extras=(index,))
 
-    first, end = (x.get_value() if isinstance(x, Variable) else x for x in (lower, upper))
-    return loop.finish(lax.fori_loop(first, end, step, loop.initial(), unroll=unroll))[0]
+        def step(i: Any, state: list[Any]) -> list[Any]:
+            return loop.step(loop.inputs(state), lax.convert_element_type(i, dtype))[0]
+
+        first, end = (x if k is None else k for k, x in zip(known, ends, strict=True))
+        return loop.finish(lax.fori_loop(first, end, step, loop.initial(), unroll=unroll))[0]
+
+    options = (known, unroll, dtype, index.weak_type)
+    return traced_once("fori_loop", run, (body_fun,), (init_val, *ends), names, options, mode)

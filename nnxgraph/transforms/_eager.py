@@ -1,0 +1,94 @@
+"""Control flow that runs eagerly, and again: its functions are traced and compiled once.
+
+The compiled program is kept by the last of the functions, and dies with it.
+"""
+
+from __future__ import annotations
+
+import functools
+import types
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from typing import Any
+
+import jax
+
+from .._frame import is_home
+from .._settings import Mode
+from .._static import PROGRAMS
+from ..errors import CaptureError
+from ._boundary import Boundary
+from ._cached import Cached, Form
+from ._captures import Roots, Same
+from ._functions import Lifted, unbind
+
+Run = Callable[..., Any]  # of the functions and the arguments
+
+
+class _Programs(dict[Hashable, Cached]):
+    """The programs that a function keeps; a copy of it has none."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (_Programs, ())
+
+
+def traced_once(
+    name: str,
+    run: Run,
+    functions: Sequence[Any],
+    args: tuple[Any, ...],
+    names: tuple[str, ...],
+    options: tuple[Hashable, ...],
+    mode: Mode,
+) -> Any:
+    """`run(functions, *args)`, compiled where the code runs eagerly; `options` are those that `run` has."""
+    parts = [unbind(f) for f in functions]
+    plain = [f for f, _ in parts]
+    if not is_home(None) or any(type(f) is not types.FunctionType for f in plain):
+        return run(functions, *args)
+    counts = tuple(len(own) for _, own in parts)
+    key = (name, tuple(map(Same, plain)), counts, options, mode)
+    programs = vars(plain[-1]).setdefault(PROGRAMS, _Programs())
+    cached = programs.get(key)
+    if cached is None:
+        cached = programs[key] = _program(name, run, plain, counts, names, mode)
+    try:
+        return cached(args, {}, tuple(x for _, own in parts for x in own))
+    except CaptureError:  # what cannot be known beforehand is found when the functions run
+        return run(functions, *args)
+
+
+def _program(
+    name: str,
+    run: Run,
+    plain: Sequence[Any],
+    counts: tuple[int, ...],
+    names: tuple[str, ...],
+    mode: Mode,
+) -> Cached:
+    """The compiled form of a run; what is bound to the functions comes first among its arguments."""
+    roots = Roots(*plain)
+
+    def rebuilt(*functions: Any) -> Callable[..., Any]:
+        def with_bound(*args: Any) -> Any:
+            feed = iter(args)
+            return run([_with(f, count, feed) for f, count in zip(functions, counts, strict=True)], *feed)
+
+        return with_bound
+
+    def f(*args: Any) -> Any:
+        return rebuilt(*roots.functions())(*args)
+
+    def declare(form: Form) -> Boundary:
+        return Boundary(name, (None,), mode=form.mode)
+
+    return Cached(Lifted(f, (), names), declare, _compiled, mode, roots=roots, rebuild=rebuilt)
+
+
+def _with(f: Any, count: int, feed: Iterator[Any]) -> Any:
+    """A function with the next arguments bound to it."""
+    return functools.partial(f, *[next(feed) for _ in range(count)]) if count else f
+
+
+def _compiled(boundary: Boundary, pure: Callable[..., Any]) -> Callable[..., Any]:
+    """The program over lanes, compiled by JAX."""
+    return jax.jit(lambda layout, *lanes: pure(layout, lanes))
