@@ -19,6 +19,7 @@ from ._crossing import Call
 from ._evaluate import eval_shape
 from ._functions import decorating, lifted, positions_and_names
 from ._lanes import STATIC, Lane, PrefixRule, collect_lanes, is_structured
+from ._prefix import read_prefix
 
 P = ParamSpec("P")
 Q = ParamSpec("Q")
@@ -259,7 +260,8 @@ def jit(
     user = lifted(fun)
     static = positions_and_names(user.f, static_argnums, static_argnames, len(user.bound))
     donated = positions_and_names(user.f, donate_argnums, donate_argnames, len(user.bound))
-    declare = functools.partial(_boundary, in_shardings, out_shardings, static, donated)
+    shardings = read_prefix(in_shardings), read_prefix(out_shardings)
+    declare = functools.partial(_boundary, *shardings, static, donated)
     compile = functools.partial(_compiled, user.f, options)
     return Jitted(fun, Cached(user, declare, compile, (graph, graph_updates), static))
 

@@ -161,6 +161,27 @@ def test_prefix_of_shardings_for_raw_jit():
     assert out.kernel[...].sharding.is_equivalent_to(split, 2)
 
 
+@pytest.mark.parametrize(
+    "prefix_of",
+    [lambda m, s: nnx.prefix(m, {...: s}), lambda m, s: jax.tree.map(lambda _: s, nnx.state(m))],
+    ids=["object", "state"],
+)
+def test_prefix_of_shardings_for_jit(prefix_of):
+    mesh = jax.make_mesh((8,), ("data",), axis_types=(AxisType.Auto,))
+    model, split = nnx.Linear(8, 8, rngs=nnx.Rngs(0)), NamedSharding(mesh, P("data"))
+
+    def f(model):
+        model.kernel[...] *= 2.0
+        return nnx.state(model)
+
+    shardings = prefix_of(model, split)
+    out = nnx.jit(f, in_shardings=(shardings,), out_shardings=prefix_of(nnx.state(model), split))(model)
+    assert model.kernel[...].sharding.is_equivalent_to(split, 2)
+    assert out["bias"][...].sharding.is_equivalent_to(split, 1)
+    with pytest.raises(PrefixError, match=r"in_shardings .* does not fit model\.bias: found"):
+        nnx.jit(f, in_shardings=(nnx.State({"kernel": split}),))(model)
+
+
 def test_attribute_of_a_prefix_that_is_set_again_is_static_as_ever():
     axes = jax.tree.map(lambda _: 0, Empty(raw=XS))
     axes.raw = 3
