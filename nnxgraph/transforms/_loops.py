@@ -11,6 +11,7 @@ import dataclasses
 from collections.abc import Callable
 from typing import Any
 
+from .._frame import thread
 from .._variable import Variable
 from ..errors import GraphChangeError
 from ..graph._graphdef import count_leaves
@@ -99,7 +100,10 @@ def trace_loop(
     `carry` is the position of the carried argument, `extras` go between what is bound and the arguments,
     `abstract` makes slices of mapped leaves. Captured Variables that the body writes become arguments too.
     """
-    given: tuple[Variable[Any], ...] = ()
+    given = _written_outside()
+    if given:  # what is passed too is found among the arguments
+        passed = set(map(id, boundary.split(args, kwargs or {}, bound, names=names).objects))
+        given = tuple(v for v in given if id(v) not in passed)
     while True:
         crossing = boundary.split(args, kwargs or {}, bound, Captured(given), names)
         leaves = crossing.leaves
@@ -114,6 +118,20 @@ def trace_loop(
             leaves = _settled(loop)
             if all(a is b for a, b in zip(leaves, loop.leaves, strict=True)):
                 return loop
+
+
+def _written_outside() -> tuple[Variable[Any], ...]:
+    """What the loops around this one were found to write of what they captured.
+
+    A body inside is likely to be what writes it. Giving it to that body at once keeps nests linear: else each
+    loop would trace its body twice.
+    """
+    found: list[Variable[Any]] = []
+    frame = thread.frame
+    while frame is not None and not frame.cached:
+        found += [v for v in frame.now if id(v) in frame.kept]
+        frame = frame.parent
+    return tuple(dict.fromkeys(found))
 
 
 def _with_extras(boundary: Boundary, body: Callable[..., Any], call: Call, bound: int) -> Callable[..., Any]:

@@ -15,6 +15,7 @@ from typing import Any
 import jax
 from jax.tree_util import GetAttrKey
 
+from .._state import State
 from .._trees import plain_key
 from .._typing import MISSING, Missing, Path
 from ..errors import NodeStatesError, PrefixError
@@ -24,6 +25,7 @@ from ..graph._walk import Walk
 from ._contexts import MergeContext, SplitContext, merge_context, split_context, update_context
 from ._functions import argument_names, returns
 from ._lanes import Names, PrefixRule, Resolver, collect_lanes
+from ._prefix import read_prefix
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -132,12 +134,12 @@ def _leaves_of(where: str, tree: Any, prefix: Any, is_leaf: Callable[[Any], bool
 
 def _is_prefix_leaf(x: Any) -> bool:
     """Whether a prefix is for all that stands below."""
-    return x is None or isinstance(x, PrefixRule)
+    return x is None or isinstance(x, PrefixRule | State) or is_graph_value(x)
 
 
 def _check_aliasing(names: Names, part: Any, leaves: _Leaves) -> None:
     """Refuse a Variable that is reached with two prefixes."""
-    nodes = [entry for entry in leaves if is_graph_value(entry[2])]
+    nodes = [(path, read_prefix(prefix), x) for path, prefix, x in leaves if is_graph_value(x)]
     walk = Walk()
     _, _, descs = walk.root([x for _, _, x in nodes])
     lanes = collect_lanes(*(prefix for _, prefix, _ in nodes))
@@ -189,7 +191,7 @@ def to_tree(
         (4, 3)
     """
     leaves, treedef = _leaves_of("to_tree", tree, prefix, is_graph_value)
-    if check_aliasing:
+    if check_aliasing and not isinstance(prefix, Missing):
         _check_aliasing(Names("to_tree", "prefix"), "tree", leaves)
     with split_context(ctxtag) as ctx:
         out = [
@@ -288,7 +290,8 @@ def split_inputs(f: Any = MISSING, *, ctxtag: Hashable = _INPUTS, prefix: Any = 
 
     @functools.wraps(f, updated=())
     def wrapper(*args: Any, **kwargs: Any) -> Any:
-        _check_aliasing(names, 0, _leaves_of("split_inputs", args, prefix, is_graph_value)[0])
+        if not isinstance(prefix, Missing):
+            _check_aliasing(names, 0, _leaves_of("split_inputs", args, prefix, is_graph_value)[0])
         with update_context(ctxtag):
             args, kwargs = to_tree((args, kwargs), ctxtag=ctxtag)
             packed = f(*args, **kwargs)
@@ -328,7 +331,7 @@ def merge_inputs(f: Any = MISSING, *, ctxtag: Hashable = _INPUTS) -> Any:
         out = f(*args, **kwargs)
         given = (*args, kwargs) if kwargs else args
         objects = jax.tree.map(lambda x: x if is_graph_value(x) else None, given, is_leaf=is_graph_value)
-        tree: tuple[Any, Any] = to_tree((objects, out), ctxtag=ctxtag, check_aliasing=False)
+        tree: tuple[Any, Any] = to_tree((objects, out), ctxtag=ctxtag)
         return tree
 
     return wrapper

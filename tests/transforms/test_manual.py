@@ -357,6 +357,21 @@ def test_prefix_reaches_split_fn_and_merge_fn():
     assert seen == [((0, "c"), by_axis), ((0, "c"), 7, by_axis)]
 
 
+def test_prefix_may_be_a_tree_like_the_object():
+    stack = cells(3)
+    axes = nnx.prefix(stack, {nnx.Param: 0, ...: None})
+    kept = []
+
+    def split(ctx, path, prefix, node):
+        kept.append(prefix)
+        return nnx.NodeStates.from_split(*ctx.split(node))
+
+    nnx.to_tree((stack, 1.0), prefix=(axes, None), split_fn=split)
+    assert kept == [axes]
+    with pytest.raises(AliasError, match=r"tree\[0\]\.n with prefix None and at tree\[1\]\.n with 0"):
+        nnx.to_tree((stack, stack), prefix=(axes, 0))
+
+
 def test_plain_leaves_are_mapped_if_asked_for():
     def split(ctx, path, prefix, x):
         return -x if isinstance(x, jax.Array) else nnx.NodeStates.from_split(*ctx.split(x))
@@ -391,6 +406,45 @@ def test_node_states_are_values():
     keys = [jax.tree_util.keystr(path) for path, _ in jax.tree.leaves_with_path(node)]
     assert keys[0].startswith(".states[0]['w']")
     assert nnx.NodeStates.from_states(params).state is params
+
+
+def own_grad(loss):
+    """A gradient transform as a user may write one: by a filter, state goes back to the caller."""
+
+    def split(ctx, path, diff, node):
+        return nnx.NodeStates.from_split(*ctx.split(node, diff.filter, ...), metadata=diff)
+
+    @nnx.update_context("own_grad")
+    def wrapper(model, *args):
+        diff = nnx.DiffState(0, nnx.Param)
+        tree = nnx.to_tree(model, prefix=diff, split_fn=split, ctxtag="own_grad")
+
+        def pure(params):
+            inside = tree.replace(states=(params, *tree.states[1:]))
+            twin = nnx.from_tree(inside, ctxtag="own_grad", is_inner=True)
+            value = loss(twin, *args)
+            return value, nnx.to_tree(twin, ctxtag="own_grad")
+
+        grads, after = jax.grad(pure, has_aux=True)(tree.states[0])
+        nnx.from_tree(after, ctxtag="own_grad", is_inner=False)
+        return grads
+
+    return wrapper
+
+
+@pytest.mark.parametrize("lift", [identity, nnx.jit], ids=["plain", "jit"])
+def test_own_gradient_transform_equals_ours(lift):
+    def loss(model, x):
+        return (model(x) ** 3).sum()
+
+    def net():
+        return nnx.Sequential(nnx.Linear(2, 2, rngs=nnx.Rngs(0)), nnx.BatchNorm(2, rngs=nnx.Rngs(0)))
+
+    ours, plain, x = net(), net(), jnp.arange(6.0).reshape(3, 2)
+    grads, expected = lift(own_grad(loss))(ours, x), nnx.grad(loss)(plain, x)
+    assert jax.tree.all(jax.tree.map(lambda a, b: jnp.allclose(a, b, atol=1e-4), grads, expected))
+    assert values(ours)["layers", 1, "mean"] == pytest.approx(values(plain)["layers", 1, "mean"])
+    assert values(ours)["layers", 1, "mean"] != [0.0, 0.0]
 
 
 @pytest.mark.parametrize(

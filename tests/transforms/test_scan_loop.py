@@ -174,6 +174,35 @@ def test_nested_scans_run_the_body_once(lift, depth):
     assert len(runs) == 1
 
 
+@pytest.mark.parametrize("between", [lambda f: f, nnx.remat], ids=["nothing", "remat"])
+@pytest.mark.parametrize("depth", [1, 2, 3, 4])
+def test_nested_scans_over_a_capture_run_the_body_once_a_level(depth, between):
+    model, plain = Tied(), Tied()
+    nested, runs = traced(lambda c, x: visit(model, c, x))
+    for _ in range(depth):
+        nested = nnx.scan(between(nested))
+    xs = jnp.arange(float(2**depth))
+    c, ys = nested(f32(1.0), xs.reshape((2,) * depth))
+    expected = python_loop(plain, f32(1.0), xs)
+    np.testing.assert_allclose(c, expected[0], rtol=1e-5)
+    np.testing.assert_allclose(ys.ravel(), expected[1], rtol=1e-5)
+    assert values(model) == pytest.approx(values(plain))
+    assert len(runs) == depth + 1
+
+
+def test_inner_loop_may_be_given_what_the_outer_one_captures():
+    cell = Cell()
+
+    def outer(c, x):
+        cell.n[...] += x
+        inner = nnx.scan(lambda cell, y: (cell, cell(y)))
+        return c + inner(cell, jnp.ones(2))[1].sum(), cell.n[...]
+
+    c, ns = nnx.scan(outer)(f32(0.0), XS)
+    assert (float(c), ns.tolist()) == (16.0, [3.0, 7.0, 12.0, 18.0])
+    assert float(cell.n[...]) == 18.0
+
+
 # What has an axis: one object is as many as there are slices.
 
 
@@ -199,6 +228,20 @@ def test_stack_of_objects_equals_the_loop_over_them(axes, reverse):
     np.testing.assert_allclose(ys, expected[::-1] if reverse else expected)
     assert stack.n[...].tolist() == [float(cell.n[...]) for cell in each]
     assert stack.w[...].tolist() == [float(cell.w[...]) for cell in each]
+
+
+def test_axes_may_be_a_tree_like_the_object():
+    model = Empty(w=nnx.Param(jnp.ones((2, 4))), n=nnx.Variable(f32(0.0)), k=nnx.Variable(f32(2.0)))
+    axes = nnx.prefix(model, {nnx.Param: -1, nnx.PathContains("n"): Carry, ...: None})
+
+    def body(model, x):
+        model.n[...] += model.w[...].sum() * x
+        model.w[...] *= model.k[...]
+        return model.n[...]
+
+    ys = nnx.scan(body, in_axes=(axes, 0), out_axes=0)(model, XS)
+    np.testing.assert_allclose(ys, jnp.cumsum(2.0 * XS))
+    assert model.w[...].tolist() == [[2.0] * 4] * 2
 
 
 @pytest.mark.parametrize(("first", "last"), [(0, 0), (1, 0), (-1, 1), (2, -1), (-3, -2)])
