@@ -152,8 +152,18 @@ def edit_texts(crossing: Crossing, edits: Sequence[tuple[int, Desc]]) -> list[st
         texts += [f"{where} has a new attribute {name!r}" for name in new if name not in old]
         texts += [f"{where} has lost the attribute {name!r}" for name in old if name not in new]
         for name in (n for n in old if n in new and _differ(old[n], new[n])):
-            texts.append(f"{where}: attribute {name!r} was {said(old[name])} and is {said(new[name])}")
+            texts.append(f"{where}: attribute {name!r} {_changed(old[name], new[name])}")
     return texts
+
+
+def _changed(old: Desc, new: Desc) -> str:
+    """How two descriptions differ, in a few words."""
+    before, after = said(old), said(new)
+    if before != after:
+        return f"was {before} and is {after}"
+    return (
+        "is another object than before" if old[0] == "node" else f"is {after} as before, with other contents"
+    )
 
 
 def _differ(old: Desc, new: Desc) -> bool:

@@ -335,6 +335,16 @@ def one_more(cell, x):
             "the loop, return what is new as an output, and return the carried objects themselves.",
         ),
         (
+            lambda: nnx.scan(lambda c, x: (c, setattr(c, "n", nnx.Variable(x))))(Cell(), XS),
+            GraphChangeError,
+            "- c: attribute 'n' is another object than before\n",
+        ),
+        (
+            lambda: nnx.scan(lambda c, x: (c, setattr(c, "layers", [1, x])))(Empty(layers=[1, 2]), XS),
+            GraphChangeError,
+            "- c: attribute 'layers' is a list with 2 entries as before, with other contents\n",
+        ),
+        (
             lambda: nnx.scan(lambda c, x: (c.n, x))(Cell(), XS),
             GraphChangeError,
             "another graph than it found:\n  - c is another object of the arguments than before",
