@@ -50,7 +50,7 @@ def traced_once(
     programs = vars(plain[-1]).setdefault(PROGRAMS, _Programs())
     cached = programs.get(key)
     if cached is None:
-        cached = programs[key] = _program(name, run, plain, counts, names, mode)
+        cached = programs[key] = _program(name, run, plain, counts, names)
     try:
         return cached(args, {}, tuple(x for _, own in parts for x in own))
     except CaptureError:  # what cannot be known beforehand is found when the functions run
@@ -63,7 +63,6 @@ def _program(
     plain: Sequence[Any],
     counts: tuple[int, ...],
     names: tuple[str, ...],
-    mode: Mode,
 ) -> Cached:
     """The compiled form of a run; what is bound to the functions comes first among its arguments."""
     roots = Roots(*plain)
@@ -79,9 +78,9 @@ def _program(
         return rebuilt(*roots.functions())(*args)
 
     def declare(form: Form) -> Boundary:
-        return Boundary(name, (None,), mode=form.mode)
+        return Boundary(name, (None,))  # the mode is that of the boundary inside
 
-    return Cached(Lifted(f, (), names), declare, _compiled, mode, roots=roots, rebuild=rebuilt)
+    return Cached(Lifted(f, (), names), declare, _compiled, (True, True), roots=roots, rebuild=rebuilt)
 
 
 def _with(f: Any, count: int, feed: Iterator[Any]) -> Any:
