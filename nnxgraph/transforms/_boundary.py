@@ -168,7 +168,7 @@ class Boundary:
         def pure(layout: Layout, lanes: Lanes) -> Any:
             running = call if isinstance(call, Call) else call()
             kept = running.crossing.kept
-            with KeptInPlace(kept), Frame(self.name, running.cached, kept) as frame:
+            with KeptInPlace(kept), Frame(self.name, running.cached or running.discards, kept) as frame:
                 inside, (captured, bound, args, kwargs) = self._enter(layout, lanes, frame, running)
                 g = holding(captured[1]) if holding is not None and captured[1] else f
                 head, out = self.head(g(*bound, *args, **kwargs))

@@ -57,6 +57,7 @@ class Call:
 
     crossing: Crossing
     cached: bool = False
+    discards: bool = False  # whether nothing is done to the caller's objects
     outer: list[Any] = dataclasses.field(default_factory=list)  # captured objects in the result
     met: list[Variable[Any]] = dataclasses.field(default_factory=list)  # captured, and not kept
     written: list[Variable[Any]] = dataclasses.field(default_factory=list)  # those of them that were

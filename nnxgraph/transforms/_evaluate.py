@@ -14,10 +14,12 @@ from .._settings import current_mode
 from .._static import Static
 from .._typing import MISSING
 from .._variable import new_variable
+from ..graph._graphdef import ROOT, GraphDef, Shape, count_leaves, descriptions, leaf_starts
 from ..graph._walk import unflatten
 from ._boundary import Boundary
+from ._captures import Roots
 from ._crossing import Call, Change, gather, spread
-from ._functions import as_tuple, keeps_type, lifted, positions_and_names, returns, with_static
+from ._functions import Lifted, as_tuple, keeps_type, lifted, positions_and_names, returns, with_static
 from ._lanes import STATIC, collect_lanes
 
 
@@ -158,11 +160,18 @@ def eval_shape(
         )
     """
     boundary = Boundary("eval_shape", (None,), fresh=True, mode=current_mode(graph, None))
+    pure, call = _without_effects(boundary, lifted(f), args, kwargs)
+    _, packed = jax.eval_shape(pure, call.crossing.layout, call.crossing.lanes)
+    return boundary.merge(packed, call)
 
-    def shapes(pure: Any, call: Call) -> Any:
-        return jax.eval_shape(pure, call.crossing.layout, call.crossing.lanes)
 
-    return boundary.run(lifted(f), args, kwargs, shapes)[1]
+def _without_effects(
+    boundary: Boundary, user: Lifted, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> tuple[Callable[..., Any], Call]:
+    """A function as JAX sees it, that leaves all objects as they are, passed or captured."""
+    captured = Roots(user.f)()._replace(arrays=(), key=None)
+    call = Call(boundary.split(args, kwargs, user.bound, captured, user.names), discards=True)
+    return boundary.purify(user.f, call), call
 
 
 @returns(Any)
@@ -207,14 +216,14 @@ def make_jaxpr(
         args, chosen = with_static(args, static)
         prefix = tuple(STATIC if i in chosen else None for i in range(len(args)))
         boundary = Boundary("make_jaxpr", (None,), prefix, mode=current_mode(graph, graph_updates))
-        crossing = boundary.split(args, kwargs, user.bound, names=user.names)
-        call = Call(crossing)
-        pure = boundary.purify(user.f, call)
-        order = [k for _, k in crossing.layout.graphdef.leaf_paths]
+        pure, call = _without_effects(boundary, user, args, kwargs)
+        crossing = call.crossing
+        order = _passed(crossing.layout.graphdef)
         changes: list[Change] = []
 
         def flat(*leaves: Any) -> list[Any]:
-            ordered = [leaf for _, leaf in sorted(zip(order, leaves, strict=True), key=lambda pair: pair[0])]
+            given = dict(zip(order, leaves, strict=True))
+            ordered = [given.get(k, leaf) for k, leaf in enumerate(crossing.leaves)]
             _, (change, lanes) = pure(crossing.layout, (ordered,))
             changes.append(change)
             return gather(lanes, change.lane_of)
@@ -228,6 +237,21 @@ def make_jaxpr(
         return jaxpr, boundary.merge((change, lanes), _imitation(call))
 
     return wrapper
+
+
+def _passed(graphdef: GraphDef) -> list[int]:
+    """The numbers of the leaves of the arguments, and not of what is only captured, as one meets them."""
+    captured, *passed = graphdef.root[2]
+    following = {**dict(enumerate(leaf_starts(graphdef))), ROOT: count_leaves(captured)}
+    found: dict[int, None] = {}
+    below = ("container", Shape(tuple, tuple(range(len(passed)))), tuple(passed))
+    for _, desc, owner in descriptions(graphdef, below):
+        if desc[0] == "node" and graphdef.records[desc[1]][0] == "variable":
+            found[following[desc[1]]] = None
+        elif desc[0] == "leaf":
+            found[following[owner]] = None
+            following[owner] += 1
+    return list(found)
 
 
 def _imitation(call: Call) -> Call:

@@ -210,11 +210,11 @@ def check_shared(boundary: Boundary, value: Any, lane: Lane, receiver: Callable[
         raise LaneWriteError(boundary.name, receiver_text(boundary, receiver(), lane))
 
 
-def to_front(leaves: Any, axis: int | None) -> Any:
+def to_front(leaves: Any, axis: Any) -> Any:
     """Leaves with their mapped axis first."""
     return jax.tree.map(lambda x: jnp.moveaxis(x, axis, 0), leaves) if axis else leaves
 
 
-def from_front(leaves: Any, axis: int | None) -> Any:
+def from_front(leaves: Any, axis: Any) -> Any:
     """Leaves with their mapped axis back in its place."""
     return jax.tree.map(lambda x: jnp.moveaxis(x, 0, axis), leaves) if axis else leaves

@@ -1,6 +1,7 @@
 """remat, checkify, eval_shape, make_jaxpr."""
 
 import functools
+import weakref
 
 import jax
 import jax.numpy as jnp
@@ -8,6 +9,7 @@ import pytest
 from jax.experimental import checkify
 
 import nnxgraph as nnx
+from nnxgraph.errors import CapturedChangeError
 from tests.transforms.subjects import Cell, Empty, Tied, equations, f32, only, traced, values
 
 
@@ -246,6 +248,55 @@ def test_jaxpr_of_bound_and_captured_objects():
     assert [float(x) for x in run(bound, cell, f32(5.0))] == [1.0, 10.0]
     nnx.make_jaxpr(lambda x: cell.loss(x))(f32(5.0))
     assert values(cell) == {("w",): 2.0, ("n",): 0.0}
+
+
+def test_jaxpr_of_an_argument_that_is_captured_too():
+    tied = Tied()
+
+    def f(tree, x):
+        tied.child.n[...] += x
+        return tied.a[...] * tree["t"].b[...] * x
+
+    jaxpr = nnx.make_jaxpr(f)({"t": tied}, f32(5.0))
+    twice = jax.tree.map(lambda x: 2.0 * x, tied)
+    assert [float(x) for x in run(jaxpr, twice, f32(5.0))] == [5.0, 180.0]
+
+
+@pytest.mark.parametrize(
+    "evaluate",
+    [nnx.eval_shape, lambda f, x: nnx.make_jaxpr(f, return_shape=True)(x)[1]],
+    ids=["eval_shape", "make_jaxpr"],
+)
+def test_captured_objects_stay_as_they_are(evaluate):
+    holder = Empty(tag="plain", cell=Cell())
+
+    def f(x):
+        holder.tag = "changed"
+        holder.new = nnx.Param(x)
+        holder.cell.n[...] += 1.0
+        holder.cell.w.set_metadata(note=1)
+        return holder, holder.new
+
+    out, new = evaluate(f, f32(1.0))
+    assert list(vars(holder)) == ["tag", "cell"]
+    assert holder.tag == "plain"
+    assert not holder.cell.w.has_metadata("note")
+    assert values(holder.cell) == {("w",): 2.0, ("n",): 0.0}
+    assert (out.tag, out.new is new) == ("changed", True)
+    assert isinstance(out.cell.n[...], jax.ShapeDtypeStruct)
+
+
+def test_objects_that_cannot_be_found_beforehand_are_not_changed():
+    found = []
+
+    def f(x):
+        found[0]().tag = "changed"
+
+    holder = Empty(tag="plain")
+    found.append(weakref.ref(holder))
+    with pytest.raises(CapturedChangeError, match=r"inside nnx\.eval_shape"):
+        nnx.eval_shape(f, 1.0)
+    assert holder.tag == "plain"
 
 
 def test_jaxpr_with_static_arguments_axes_and_shapes():
