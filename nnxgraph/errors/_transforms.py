@@ -157,15 +157,15 @@ class LaneWriteError(NnxError, ValueError):
 class ArgnumsError(NnxError, ValueError):
     """A gradient is asked for by an argument that the call has not."""
 
-    def __init__(self, transform: str, argnums: int, count: int):
-        super().__init__(transform, argnums, count)
+    def __init__(self, transform: str, argnums: int | str, count: int, parameter: str = "argnums"):
+        super().__init__(transform, argnums, count, parameter)
 
     def text(self) -> str:
-        transform, argnums, count = self.args
+        transform, argnums, count, parameter = self.args
         return (
-            f"nnx.{transform}: found argnums={argnums} in a call with {count} positional arguments. Expected "
-            f"the position of an argument of the call, or of a parameter that is given by name. Write "
-            f"argnums=0 for the first."
+            f"nnx.{transform}: found {parameter}={argnums} in a call with {count} positional arguments. "
+            f"Expected the position of an argument of the call, or of a parameter that is given by name. "
+            f"Write {parameter}=0 for the first."
         )
 
 

@@ -14,6 +14,7 @@ from jax.custom_derivatives import SymbolicZero
 
 from .._repr import function_name, short
 from .._settings import Mode, current_mode
+from .._static import compare_by_parts
 from .._typing import MISSING
 from ..errors import (
     KeywordOnlyError,
@@ -254,6 +255,15 @@ class CustomJvp(_Custom[P, R]):
         by_rule = jax.custom_jvp(ruled.function)
         by_rule.defjvp(push, symbolic_zeros=True)
         return ruled.result.merge(*by_rule(*ruled.inputs))
+
+
+def _parts(f: _Custom[Any, Any]) -> list[tuple[str, Any]]:
+    """What distinguishes two such functions inside static values."""
+    return [("fun", f._fun), ("rules", f._rules), ("nondiff", f._nondiff), ("modes", f._modes)]
+
+
+for _kind in (CustomVjp, CustomJvp):
+    compare_by_parts(_kind, _parts)
 
 
 def _no_tangent(*args: Any) -> None:

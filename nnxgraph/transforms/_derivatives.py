@@ -53,15 +53,15 @@ class _PushForward:
     primals: Form
 
     def __call__(self, push: Any, *tangents: Any) -> Any:
-        return push(_read_all(self.primals, tangents))
+        return push(self.primals.filled(_find_all(self.primals, tangents)))
 
 
-def _read_all(form: Form, tangents: tuple[Any, ...]) -> list[Any]:
-    """The leaves of tangents, one of which belongs to each primal."""
+def _find_all(form: Form, tangents: tuple[Any, ...]) -> list[Any]:
+    """The leaves of tangents, one of which belongs to each primal; None for zero."""
     if len(tangents) != len(form.roots):
         problem = f"there are {len(tangents)} for {len(form.roots)} primals"
         raise TangentError(form.transform, form.what, (problem,))
-    return form.read(tangents)
+    return form.find(tangents)
 
 
 def _derived(
@@ -234,8 +234,14 @@ def jvp(
 
         def along(pure: Any, call: Call, form: Form) -> Any:
             diff, rest = call.crossing.lanes
-            given = _read_all(form, tuple(tangents))
-            out, by_tangents, packed = jax.jvp(lambda diff: pure(diff, rest), (diff,), (given,), has_aux=True)
+            found = dict(enumerate(_find_all(form, tuple(tangents))))
+            moving = {i: x for i, x in found.items() if x is not None}  # the others are constant
+
+            def by_moving(primals: dict[int, Any]) -> Any:
+                return pure([primals.get(i, x) for i, x in enumerate(diff)], rest)
+
+            primals = {i: diff[i] for i in moving}
+            out, by_tangents, packed = jax.jvp(by_moving, (primals,), (moving,), has_aux=True)
             return (out, by_tangents), packed
 
         modes = (graph, graph_updates)

@@ -107,7 +107,10 @@ class Chosen:
 
     def _place(self, wanted: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Place:
         """Where one argument stands in a call."""
-        position = wanted.argnum if isinstance(wanted, DiffState) else int(wanted)
+        given = wanted.argnum if isinstance(wanted, DiffState) else wanted
+        if not isinstance(given, (int, np.integer)):
+            raise ArgnumsError(self.name, repr(given), len(args))
+        position = int(given)
         i = in_range(position, len(args))
         if 0 <= i < len(args):
             return i

@@ -13,7 +13,7 @@ from .._repr import short
 from .._settings import current_mode
 from .._typing import MISSING
 from .._variable import Variable
-from ..errors import LossError
+from ..errors import LossError, ResultError
 from ._crossing import Call
 from ._differentiate import (
     Chosen,
@@ -172,5 +172,7 @@ def _head(name: str, has_aux: bool, holomorphic: bool, out: Any) -> tuple[Any, A
     if not holomorphic and not jnp.issubdtype(loss.dtype, jnp.floating):
         raise LossError(name, short(loss), "Write `loss.astype(jnp.float32)`, or holomorphic=True.")
     if holomorphic and not jnp.issubdtype(loss.dtype, jnp.complexfloating):
-        raise LossError(name, short(loss), "Leave out holomorphic=True, or return a complex number.")
+        raise ResultError(
+            name, "the function returned", short(loss), "a complex scalar with holomorphic=True"
+        )
     return loss, aux

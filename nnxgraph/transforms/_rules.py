@@ -20,7 +20,7 @@ from jax.custom_derivatives import SymbolicZero
 
 from .._repr import function_name, short
 from .._settings import Mode
-from ..errors import GraphChangeError, HiddenGradientError, ResultError
+from ..errors import ArgnumsError, GraphChangeError, HiddenGradientError, ResultError
 from ..graph._graphdef import GraphDef, descriptions, leaf_starts
 from ..graph._walk import flatten
 from ._boundary import Boundary
@@ -65,6 +65,9 @@ class CustomCall:
     def __init__(self, transform: str, fun: Rule, nondiff: Sequence[int], args: tuple[Any, ...]):
         self.transform = transform
         self.name = function_name(fun)
+        for i in nondiff:
+            if not -len(args) <= i < len(args):
+                raise ArgnumsError(transform, i, len(args), "nondiff_argnums")
         self.nondiff = sorted({in_range(i, len(args)) for i in nondiff})
         self.data = [i for i in self.nondiff if _is_data(args[i])]
         self.diff = [i for i in range(len(args)) if i not in self.nondiff]

@@ -426,3 +426,14 @@ def test_decorated_with_options_keeps_name_and_doc():
     power.defvjp(lambda n, x: (x**n, x), lambda n, x, g: (g * 10.0,))
     assert (power.__name__, power.__doc__) == ("power", "The n-th power.")
     assert float(nnx.grad(lambda x: power(3, x))(f32(2.0))) == 10.0
+
+
+def test_functions_with_equal_rules_are_equal_as_static_attributes():
+    def model(slope):
+        f = ruled(lambda x: x**2, lambda x: (x**2, x), lambda x, g: (slope * g,))
+        return Empty(act=f)
+
+    step, runs = traced(lambda model, x: nnx.grad(model.act)(x))
+    step = nnx.jit(step)
+    assert [float(step(model(slope), 3.0)) for slope in (2.0, 2.0, 5.0)] == [2.0, 2.0, 5.0]
+    assert len(runs) == 2

@@ -4,6 +4,7 @@ import pytest
 
 import nnxgraph as nnx
 from nnxgraph.errors import (
+    ArgnumsError,
     GraphChangeError,
     HiddenGradientError,
     KeywordOnlyError,
@@ -77,6 +78,11 @@ TABLE = {
         lambda: nnx.custom_vjp(times)(Cell(), 1.0),
         MissingRuleError,
         "Write `times.defvjp(fwd, bwd)`.",
+    ),
+    "no such position": (
+        lambda: ruled(times, None, None, nondiff_argnums=(0, 2))(Cell(), 1.0),
+        ArgnumsError,
+        "nnx.custom_vjp: found nondiff_argnums=2 in a call with 2 positional arguments.",
     ),
     "keyword only": (
         lambda: ruled(lambda x, *, k=1.0: x * k, None, None)(1.0),

@@ -318,3 +318,11 @@ def test_misuse_leaves_the_objects_as_they_were():
     with pytest.raises(TangentError):
         nnx.jvp(Cell.loss, (cell, XS), ({"other": f32(1.0)}, XS))
     assert values(cell) == {("w",): 2.0, ("n",): 0.0}
+
+
+def test_jvp_does_no_work_for_what_has_no_tangent():
+    f = nnx.custom_vjp(lambda x: x)  # JAX has no forward mode for it
+    f.defvjp(lambda x: (x, None), lambda residuals, g: (g,))
+    cell = Cell(2.0)
+    assert nnx.jvp(lambda cell, x: f(cell.w[...]) * x, (cell, f32(3.0)), (None, f32(1.0))) == (6.0, 2.0)
+    assert nnx.jvp(lambda cell, x: f(cell.w[...]) * x, (cell, f32(3.0)), (None, None)) == (6.0, 0.0)

@@ -12,6 +12,7 @@ from nnxgraph.errors import (
     LossError,
     NotDifferentiableError,
     ReduceAxesError,
+    ResultError,
 )
 from tests.transforms.subjects import Cell, Empty, Tied, f32, values
 
@@ -275,6 +276,21 @@ def test_holomorphic_and_integer_gradients_as_in_jax():
             lambda: nnx.grad(lambda x: x, argnums=2)(1.0),
             ArgnumsError,
             "nnx.grad: found argnums=2 in a call with 1 positional arguments. Expected the position of an",
+        ),
+        (
+            lambda: nnx.grad(lambda x: x, argnums="x")(1.0),
+            ArgnumsError,
+            "nnx.grad: found argnums='x' in a call with 1 positional arguments. Expected the position of an",
+        ),
+        (
+            lambda: nnx.grad(lambda z: z.real, holomorphic=True)(1.0j),
+            ResultError,
+            "nnx.grad: the function returned float32[]. Expected a complex scalar with holomorphic=True.",
+        ),
+        (
+            lambda: nnx.grad(lambda x: x, holomorphic=True)(1.0),
+            NotDifferentiableError,
+            "nnx.grad: cannot differentiate by leaves that are not complex:\n  - x: ",
         ),
         (
             lambda: nnx.grad(lambda x: x, reduce_axes=("batch",)),
