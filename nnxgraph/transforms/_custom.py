@@ -6,7 +6,7 @@ import functools
 import inspect
 import types
 from collections.abc import Callable, Sequence
-from typing import Any, Generic, ParamSpec, TypeVar
+from typing import Any, Generic, ParamSpec, Protocol, TypedDict, TypeVar, Unpack, overload
 
 import jax
 from jax import lax
@@ -281,7 +281,46 @@ def _summed(form: Form, parts: Sequence[Any]) -> list[Any]:
     return form.filled(total)
 
 
-@decorating
+class _Options(TypedDict, total=False):
+    """The options of custom_vjp and custom_jvp."""
+
+    nondiff_argnums: int | Sequence[int]
+    nondiff_argnames: str | Sequence[str]
+    graph: bool | None
+    graph_updates: bool | None
+
+
+class _MakesVjp(Protocol):
+    """The type of custom_vjp."""
+
+    @overload
+    def __call__(self, fun: Callable[P, R], **options: Unpack[_Options]) -> CustomVjp[P, R]: ...
+    @overload
+    def __call__(self, **options: Unpack[_Options]) -> Callable[[Callable[P, R]], CustomVjp[P, R]]: ...
+
+
+class _MakesJvp(Protocol):
+    """The type of custom_jvp."""
+
+    @overload
+    def __call__(self, fun: Callable[P, R], **options: Unpack[_Options]) -> CustomJvp[P, R]: ...
+    @overload
+    def __call__(self, **options: Unpack[_Options]) -> Callable[[Callable[P, R]], CustomJvp[P, R]]: ...
+
+
+def _making_vjp(lift: Callable[..., Any]) -> _MakesVjp:
+    """Declare custom_vjp."""
+    result: _MakesVjp = decorating(lift)
+    return result
+
+
+def _making_jvp(lift: Callable[..., Any]) -> _MakesJvp:
+    """Declare custom_jvp."""
+    result: _MakesJvp = decorating(lift)
+    return result
+
+
+@_making_vjp
 def custom_vjp(
     fun: Any = MISSING,
     *,
@@ -332,7 +371,7 @@ def custom_vjp(
     return CustomVjp(fun, nondiff_argnums, nondiff_argnames, graph, graph_updates)
 
 
-@decorating
+@_making_jvp
 def custom_jvp(
     fun: Any = MISSING,
     *,
