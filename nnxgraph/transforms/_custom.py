@@ -31,6 +31,7 @@ from ._crossing import Call, Crossing
 from ._functions import as_tuple, decorating, positions_and_names, unbind, unbind_all
 from ._lanes import Names
 from ._rules import CustomCall, Result, Rule, Ruled, instantiated, pair
+from ._signatures import Declare
 from ._tangents import Form
 
 P = ParamSpec("P")
@@ -308,16 +309,8 @@ class _MakesJvp(Protocol):
     def __call__(self, **options: Unpack[_Options]) -> Callable[[Callable[P, R]], CustomJvp[P, R]]: ...
 
 
-def _making_vjp(lift: Callable[..., Any]) -> _MakesVjp:
-    """Declare custom_vjp."""
-    result: _MakesVjp = decorating(lift)
-    return result
-
-
-def _making_jvp(lift: Callable[..., Any]) -> _MakesJvp:
-    """Declare custom_jvp."""
-    result: _MakesJvp = decorating(lift)
-    return result
+_making_vjp: Declare[_MakesVjp] = decorating
+_making_jvp: Declare[_MakesJvp] = decorating
 
 
 @_making_vjp

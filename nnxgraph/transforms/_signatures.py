@@ -10,6 +10,8 @@ from ._functions import decorating
 Q = ParamSpec("Q")
 T = TypeVar("T")
 U = TypeVar("U")
+S = TypeVar("S")
+D_co = TypeVar("D_co", covariant=True)
 
 
 class _Modes(TypedDict, total=False):
@@ -63,11 +65,8 @@ class _ValueAndGrad(Protocol):
     ) -> Callable[[Callable[Q, T]], Callable[Q, tuple[T, Any]]]: ...
 
 
-_Pull = Callable[[Any], tuple[Any, ...]]
-
-
-class _Vjp(Protocol):
-    """The type of `vjp`."""
+class _AtPrimals(Protocol[D_co]):
+    """The type of `vjp` and `linearize`: the function's result, and a function of type D."""
 
     @overload
     def __call__(
@@ -78,65 +77,20 @@ class _Vjp(Protocol):
         *primals: Any,
         has_aux: Literal[True],
         **options: Unpack[_VjpOptions],
-    ) -> tuple[T, _Pull, U]: ...
+    ) -> tuple[T, D_co, U]: ...
     @overload
     def __call__(
-        self,
-        f: Callable[..., T],
-        first: Any,
-        /,
-        *primals: Any,
-        has_aux: Literal[False] = False,
-        **options: Unpack[_VjpOptions],
-    ) -> tuple[T, _Pull]: ...
+        self, f: Callable[..., T], first: Any, /, *primals: Any, **options: Unpack[_VjpOptions]
+    ) -> tuple[T, D_co]: ...
     @overload
     def __call__(
         self, f: Callable[Q, tuple[T, U]], *, has_aux: Literal[True], **options: Unpack[_VjpOptions]
-    ) -> Callable[Q, tuple[T, _Pull, U]]: ...
+    ) -> Callable[Q, tuple[T, D_co, U]]: ...
     @overload
-    def __call__(
-        self, f: Callable[Q, T], *, has_aux: Literal[False] = False, **options: Unpack[_VjpOptions]
-    ) -> Callable[Q, tuple[T, _Pull]]: ...
+    def __call__(self, f: Callable[Q, T], **options: Unpack[_VjpOptions]) -> Callable[Q, tuple[T, D_co]]: ...
     @overload
     def __call__(
         self, *, has_aux: bool = False, **options: Unpack[_VjpOptions]
-    ) -> Callable[[Callable[Q, Any]], Callable[Q, Any]]: ...
-
-
-class _Linearize(Protocol):
-    """The type of `linearize`: the tangent of the result has its type."""
-
-    @overload
-    def __call__(
-        self,
-        f: Callable[..., tuple[T, U]],
-        first: Any,
-        /,
-        *primals: Any,
-        has_aux: Literal[True],
-        **options: Unpack[_Modes],
-    ) -> tuple[T, Callable[..., T], U]: ...
-    @overload
-    def __call__(
-        self,
-        f: Callable[..., T],
-        first: Any,
-        /,
-        *primals: Any,
-        has_aux: Literal[False] = False,
-        **options: Unpack[_Modes],
-    ) -> tuple[T, Callable[..., T]]: ...
-    @overload
-    def __call__(
-        self, f: Callable[Q, T], *, has_aux: Literal[False] = False, **options: Unpack[_Modes]
-    ) -> Callable[Q, tuple[T, Callable[..., T]]]: ...
-    @overload
-    def __call__(
-        self, f: Callable[Q, Any], *, has_aux: bool, **options: Unpack[_Modes]
-    ) -> Callable[Q, Any]: ...
-    @overload
-    def __call__(
-        self, *, has_aux: bool = False, **options: Unpack[_Modes]
     ) -> Callable[[Callable[Q, Any]], Callable[Q, Any]]: ...
 
 
@@ -177,31 +131,10 @@ class _Jvp(Protocol):
     ) -> Callable[[Callable[..., Any]], Callable[..., Any]]: ...
 
 
-def typed_grad(lift: Callable[..., Any]) -> _Grad:
-    """Declare a transform of the type of `grad`."""
-    result: _Grad = decorating(lift)
-    return result
+Declare = Callable[[Callable[..., Any]], S]
 
-
-def typed_value_and_grad(lift: Callable[..., Any]) -> _ValueAndGrad:
-    """Declare a transform of the type of `value_and_grad`."""
-    result: _ValueAndGrad = decorating(lift)
-    return result
-
-
-def typed_vjp(lift: Callable[..., Any]) -> _Vjp:
-    """Declare a transform of the type of `vjp`."""
-    result: _Vjp = decorating(lift)
-    return result
-
-
-def typed_linearize(lift: Callable[..., Any]) -> _Linearize:
-    """Declare a transform of the type of `linearize`."""
-    result: _Linearize = decorating(lift)
-    return result
-
-
-def typed_jvp(lift: Callable[..., Any]) -> _Jvp:
-    """Declare a transform of the type of `jvp`."""
-    result: _Jvp = decorating(lift)
-    return result
+typed_grad: Declare[_Grad] = decorating
+typed_value_and_grad: Declare[_ValueAndGrad] = decorating
+typed_vjp: Declare[_AtPrimals[Callable[[Any], tuple[Any, ...]]]] = decorating
+typed_linearize: Declare[_AtPrimals[Callable[..., Any]]] = decorating
+typed_jvp: Declare[_Jvp] = decorating
