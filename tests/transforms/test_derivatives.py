@@ -326,3 +326,22 @@ def test_jvp_does_no_work_for_what_has_no_tangent():
     cell = Cell(2.0)
     assert nnx.jvp(lambda cell, x: f(cell.w[...]) * x, (cell, f32(3.0)), (None, f32(1.0))) == (6.0, 2.0)
     assert nnx.jvp(lambda cell, x: f(cell.w[...]) * x, (cell, f32(3.0)), (None, None)) == (6.0, 0.0)
+
+
+@pytest.mark.parametrize("name", ["nested", "tied", "layers"])
+def test_forward_and_reverse_mode_are_adjoint(name):
+    layers, x = model_and_input()
+    subjects = {
+        "nested": (Empty(a=[Cell(2.0), {"b": Cell(3.0)}]), lambda m: m.a[0].w[...] * m.a[1]["b"].w[...] ** 2),
+        "tied": (Tied(), lambda m: m.a[...] * m.b[...] + m.child.w[...]),
+        "layers": (layers, lambda m: m(x)),
+    }
+    model, f = subjects[name]
+    out, vjp_fn = nnx.vjp(f, model)
+    (shape,) = vjp_fn(jnp.ones_like(out))
+    along = jax.tree.map(lambda w: jnp.cos(w + 1.0), shape)
+    weights = jnp.sin(out + 2.0)
+    forward = (nnx.jvp(f, (model,), (along,))[1] * weights).sum()
+    (back,) = vjp_fn(weights)
+    reverse = sum(jax.tree.leaves(jax.tree.map(lambda a, b: (a * b).sum(), along, back)))
+    np.testing.assert_allclose(forward, reverse, rtol=1e-5)
