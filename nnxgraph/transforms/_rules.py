@@ -135,12 +135,12 @@ class Ruled:
         with _tracing(self._function):
             branch = self._make(self.crossing)[1]
             replay, call = self.traced.trace(branch)
-        self.traced.check_alike(branch.label, replay, _DIFFER, _ADVICE)
         more = set(replay.change.written) - set(self.traced.written)
         if more or call.written:
             shown = [leaf_text(self.crossing, k) for k in more] or [v._describe() for v in call.written]
             texts = tuple(f"{branch.label} writes {text}" for text in shown)
             raise GraphChangeError(self._call.transform, _DIFFER, texts, _ADVICE)
+        self.traced.check_alike(branch.label, replay, _DIFFER, _ADVICE)
         return replay
 
     def check_hidden(self, lanes: Any, consts: Any) -> None:

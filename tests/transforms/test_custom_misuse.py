@@ -48,6 +48,17 @@ def reads_what_is_gone():
     nnx.grad(loss, argnums=1)(Cell(), f32(1.0))
 
 
+def records_in_a_rule_within_the_rule():
+    seen = nnx.Variable(f32(0.0))
+
+    def fwd(x):
+        seen[...] = x
+        return f(x), x
+
+    f = ruled(lambda x: x**2, fwd, lambda x, g: (g * x,))
+    nnx.grad(lambda x: nnx.vjp(f, x)[0])(f32(1.0))
+
+
 def adds_an_attribute(cell, x):
     cell.new = x
     return times(cell, x), x
@@ -105,6 +116,11 @@ TABLE = {
         ),
         GraphChangeError,
         "  - fwd: cell has a new attribute 'new'",
+    ),
+    "writes in the rule of a call in the rule": (
+        records_in_a_rule_within_the_rule,
+        GraphChangeError,
+        "nnx.custom_vjp: the function and its rule differ:\n  - fwd writes Variable(float32[])\n",
     ),
     "no tuple": (
         lambda: grad_of(lambda r, g: g),
