@@ -42,6 +42,7 @@ from ._layers import LayerInputError as LayerInputError
 from ._layers import LayerOptionError as LayerOptionError
 from ._layers import MissingKeyError as MissingKeyError
 from ._layers import UnboundAxisWarning as UnboundAxisWarning
+from ._mapped import NestedMeshError as NestedMeshError
 from ._mapped import ShardSpecError as ShardSpecError
 from ._mapped import SharedStreamWarning as SharedStreamWarning
 from ._mapped import SideEffectError as SideEffectError
@@ -137,6 +138,7 @@ __all__ = [
     "MissingStreamError",
     "ModuleInVariableError",
     "NameTakenError",
+    "NestedMeshError",
     "NnxError",
     "NoParametersError",
     "NodeStatesError",

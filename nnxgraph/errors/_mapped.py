@@ -20,6 +20,21 @@ class ShardSpecError(NnxError, ValueError):
         )
 
 
+class NestedMeshError(NnxError, ValueError):
+    """A map over devices runs inside another one, which has them already."""
+
+    def __init__(self, transform: str, axes: tuple[str, ...]):
+        super().__init__(transform, axes)
+
+    def text(self) -> str:
+        transform, axes = self.args
+        return (
+            f"nnx.{transform}: found a map over devices inside another one, whose axes are "
+            f"{', '.join(map(repr, axes))}. Expected one map over devices. Write nnx.vmap inside; or give "
+            f"the outer shard_map some axis_names, and the inner one the others and no mesh."
+        )
+
+
 class SideEffectError(NnxError, ValueError):
     """A function that runs on many pairs at once writes Variables that are not in the pair."""
 

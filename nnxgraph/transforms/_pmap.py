@@ -25,7 +25,7 @@ from ._lanes import STATIC, Lane, PrefixRule, collect_lanes, is_structured
 from ._map import SPLIT, check_shared, from_front, is_shared, lane_count, to_front
 from ._prefix import read_prefix
 from ._replay import Replay, is_weak
-from ._shared import Watch
+from ._shared import Watch, check_devices
 
 PartitionSpec: Any = _PartitionSpec  # JAX leaves it untyped
 
@@ -111,6 +111,7 @@ def pmap(
         AliasError: If one Variable is reached with two axes.
         AxisSizeError: If the sizes of mapped axes differ, none is known, or there are too few devices.
         LaneWriteError: If a value that differs by lane is written to a shared Variable.
+        NestedMeshError: If it runs inside another map over devices.
         PrefixError: If `in_axes` or `out_axes` does not fit.
 
     Warns:
@@ -195,6 +196,7 @@ class _Program:
         self.mapped: dict[Any, Callable[..., Any]] = {}  # by layout and treedef
 
     def __call__(self, layout: Any, *lanes: Any) -> Any:
+        check_devices("pmap")
         size = self._size()
         place = functools.partial(_placed, self._mesh(size))
         moved = tuple(map(place, map(to_front, lanes, self.axes), self.axes))

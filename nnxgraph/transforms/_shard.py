@@ -22,7 +22,7 @@ from ._crossing import Call, leaf_text
 from ._functions import keeps_type, lifted
 from ._lanes import Lane, collect_lanes
 from ._prefix import read_prefix
-from ._shared import Watch, receiver_text
+from ._shared import Watch, check_devices, receiver_text
 
 PartitionSpec: Any = _PartitionSpec  # JAX leaves it untyped
 _WHOLE = PartitionSpec()
@@ -67,6 +67,7 @@ def shard_map(
     Raises:
         AliasError: If one Variable is reached with two specs.
         LaneWriteError: If a value that differs by device is written where there is one for all.
+        NestedMeshError: If it runs inside another map over the same devices.
         PrefixError: If `in_specs` or `out_specs` does not fit.
         ShardSpecError: If a spec names an axis that the mesh has not, or does not divide an array.
 
@@ -102,6 +103,8 @@ def shard_map(
             parameter="in_specs",
             result_parameter="out_specs",
         )
+        if mesh is not None:
+            check_devices("shard_map", mesh)
         shards = _Shards(mesh, axis_names)
 
         def apply(pure: Any, call: Call) -> Any:
@@ -171,7 +174,7 @@ class _Shards:
         """Refuse a value that differs by device along an axis that its spec does not name."""
         for array in jax.tree.leaves(value):
             _check_rank("out_specs", spec, array, receiver)
-            differing = sorted(map(str, _jax.varying_axes(array) - self._axes(spec)))
+            differing = sorted(map(str, (_jax.varying_axes(array) & self.mapped) - self._axes(spec)))
             if differing:
                 example = f"in_specs=nnx.StateSharding({{nnx.BatchStat: P({differing[0]!r}), ...: P()}})"
                 raise LaneWriteError("shard_map", receiver_text(boundary, receiver(), spec), example)

@@ -10,8 +10,11 @@ import warnings
 from collections.abc import Callable
 from typing import Any
 
+import jax
+from jax.sharding import AxisType
+
 from .._rngs import RngCount, RngState, RngStream
-from ..errors import SharedStreamWarning
+from ..errors import NestedMeshError, SharedStreamWarning
 from ..graph._graphdef import leaf_starts
 from ._boundary import Boundary
 from ._crossing import Call, Change, Crossing, gather, leaf_text, variable_of
@@ -98,3 +101,13 @@ def _receiver(call: Call, change: Change, number: int) -> str:
 def receiver_text(boundary: Boundary, receiver: str, lane: Lane) -> str:
     """What would get a leaf, and the lane that the user gave it, if it is a result."""
     return f"{receiver} with {boundary.result_parameter}={lane!r}" if receiver[:6] == "result" else receiver
+
+
+def check_devices(transform: str, mesh: Any = None) -> None:
+    """Refuse a map over the devices of a mesh where another one has them already."""
+    context: Any = jax.sharding.get_abstract_mesh()
+    taken = [
+        n for n, kind in zip(context.axis_names, context.axis_types, strict=True) if kind is AxisType.Manual
+    ]
+    if taken and getattr(mesh, "abstract_mesh", mesh) != context:
+        raise NestedMeshError(transform, tuple(map(str, taken)))

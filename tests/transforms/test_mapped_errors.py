@@ -36,7 +36,18 @@ def writes_beside_the_pair():
     nnx.associative_scan(add, XS)
 
 
+def sharded(f):
+    return nnx.shard_map(f, mesh=MESH, in_specs=P(), out_specs=P())
+
+
 TABLE = [
+    (
+        errors.NestedMeshError,
+        lambda: sharded(nnx.pmap(lambda x: x))(XS),
+        "nnx.pmap: found a map over devices inside another one, whose axes are 'data'. Expected one map over "
+        "devices. Write nnx.vmap inside; or give the outer shard_map some axis_names, and the inner one the "
+        "others and no mesh.",
+    ),
     (
         errors.SideEffectError,
         writes_beside_the_pair,
@@ -75,6 +86,13 @@ TABLE = [
 @pytest.mark.parametrize(("error", "provoke", "text"), TABLE)
 def test_the_text_of_an_error_also_after_a_pickle(error, provoke, text):
     check_error(error, provoke, text)
+
+
+@pytest.mark.parametrize("inner", [sharded, nnx.pmap], ids=["shard_map", "pmap"])
+@pytest.mark.parametrize("outer", [sharded, nnx.pmap], ids=["shard_map", "pmap"])
+def test_map_over_devices_inside_another_is_refused(outer, inner):
+    with pytest.raises(errors.NestedMeshError, match="found a map over devices inside another one"):
+        outer(lambda x: inner(lambda y: y)(x))(XS)
 
 
 def test_every_error_of_mapped_transforms_is_in_the_table():

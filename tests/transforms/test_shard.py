@@ -128,6 +128,25 @@ def test_mesh_may_come_from_the_context():
     assert out.tolist() == [28.0]
 
 
+def test_shard_map_inside_another_takes_the_axes_that_are_left():
+    def inner(cell, x):
+        assert x.shape == (2, 2)
+        cell.n[...] += jax.lax.psum(x.sum(), "model")
+        return x * 2.0
+
+    def outer(cell, x):
+        assert x.shape == (2, 4)
+        specs = {"in_specs": (P(), P(None, "model")), "out_specs": P(None, "model")}
+        y = nnx.shard_map(inner, **specs, axis_names={"model"})(cell, x)
+        cell.n[...] = jax.lax.psum(cell.n[...], "data")
+        return y
+
+    cell, x = Cell(), jnp.arange(32.0).reshape(8, 4)
+    mapped = nnx.shard_map(outer, mesh=GRID, in_specs=BOTH, out_specs=P("data"), axis_names={"data"})
+    assert nnx.jit(mapped)(cell, x).tolist() == (x * 2.0).tolist()
+    assert float(cell.n[...]) == float(x.sum())
+
+
 def test_captured_and_bound_objects_are_whole_on_each_device():
     cell = Cell()
     f = nnx.shard_map(lambda x: total(cell, x), mesh=MESH, in_specs=P("data"), out_specs=P("data"))
