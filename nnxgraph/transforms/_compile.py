@@ -18,7 +18,7 @@ from ._cached import Cached, Form, Positions, Program
 from ._crossing import Call
 from ._evaluate import eval_shape
 from ._functions import decorating, lifted, positions_and_names
-from ._lanes import STATIC, Lane, PrefixRule, collect_lanes, is_structured
+from ._lanes import STATIC, collect_lanes, map_lanes
 from ._prefix import read_prefix
 
 P = ParamSpec("P")
@@ -169,29 +169,9 @@ class _JitLane(NamedTuple):
         return "donated" if self.sharding is None else f"{self.sharding!r} and donated"
 
 
-class _Donating(PrefixRule):
-    """A rule for shardings, with donation added."""
-
-    def __init__(self, rule: PrefixRule, donated: bool):
-        self.rule = rule
-        self.donated = donated
-
-    def lane_at(self, path: Any, x: Any, in_node: bool) -> Lane:
-        return _JitLane(self.rule.lane_at(path, x, in_node), self.donated)
-
-    def lane_values(self) -> list[Lane]:
-        return [_JitLane(sharding, self.donated) for sharding in self.rule.lane_values()]
-
-
 def _with_donation(prefix: Any, donated: bool) -> Any:
     """A prefix of shardings as a prefix of jit's lanes."""
-    if isinstance(prefix, PrefixRule):
-        return _Donating(prefix, donated)
-    if type(prefix) is dict:
-        return {k: _with_donation(p, donated) for k, p in prefix.items()}
-    if is_structured(prefix):
-        return type(prefix)(_with_donation(p, donated) for p in prefix)
-    return _JitLane(prefix, donated)
+    return map_lanes(prefix, lambda sharding: _JitLane(sharding, donated))
 
 
 @compiles

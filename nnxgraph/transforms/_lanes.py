@@ -164,6 +164,31 @@ def is_structured(prefix: Any) -> bool:
     return type(prefix) in (tuple, list, dict)
 
 
+class _MappedRule(PrefixRule):
+    """A rule whose lanes are turned into others."""
+
+    def __init__(self, rule: PrefixRule, turn: Callable[[Any], Lane]):
+        self.rule = rule
+        self.turn = turn
+
+    def lane_at(self, path: Path, x: Any, in_node: bool) -> Lane:
+        return self.turn(self.rule.lane_at(path, x, in_node))
+
+    def lane_values(self) -> list[Lane]:
+        return list(map(self.turn, self.rule.lane_values()))
+
+
+def map_lanes(prefix: Any, turn: Callable[[Any], Lane]) -> Any:
+    """A prefix with each of its lanes turned into another."""
+    if isinstance(prefix, PrefixRule):
+        return _MappedRule(prefix, turn)
+    if type(prefix) is dict:
+        return {key: map_lanes(p, turn) for key, p in prefix.items()}
+    if is_structured(prefix):
+        return type(prefix)(map_lanes(p, turn) for p in prefix)
+    return turn(prefix)
+
+
 def collect_lanes(*prefixes: Any) -> list[Lane]:
     """The distinct lanes that prefixes name, in order of appearance."""
     found: dict[Lane, None] = {}

@@ -20,7 +20,7 @@ from ._boundary import Boundary
 from ._crossing import Call, Crossing, leaf_text
 from ._functions import keeps_type, lifted
 from ._lanes import Lane, collect_lanes
-from ._prefix import read_prefix
+from ._prefix import read_prefixes
 from ._shared import Watch, receiver_text
 
 SPLIT = (
@@ -78,8 +78,7 @@ def vmap(
         (5, 3)
     """
     user = lifted(f)
-    in_axes = read_prefix(tuple(in_axes) if type(in_axes) is list else in_axes)
-    out_axes = read_prefix(out_axes)
+    in_axes, out_axes = read_prefixes(in_axes, out_axes)
     lanes = tuple(collect_lanes(None, 0, in_axes, out_axes))
     options: dict[str, Any] = {"axis_name": axis_name, "spmd_axis_name": spmd_axis_name}
 
@@ -147,8 +146,7 @@ def transform_metadata(
         ('layers', 'in')
     """
     user = lifted(f)
-    in_axes = read_prefix(tuple(in_axes) if type(in_axes) is list else in_axes)
-    out_axes = read_prefix(out_axes)
+    in_axes, out_axes = read_prefixes(in_axes, out_axes)
     lanes = tuple(collect_lanes(None, 0, in_axes, out_axes))
 
     @functools.wraps(f, updated=())

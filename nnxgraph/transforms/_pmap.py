@@ -21,9 +21,9 @@ from ._boundary import Boundary
 from ._cached import Cached, Form, Positions
 from ._crossing import Lanes, spread
 from ._functions import as_tuple, keeps_type, lifted, positions_and_names
-from ._lanes import STATIC, Lane, PrefixRule, collect_lanes, is_structured
+from ._lanes import STATIC, Lane, collect_lanes, is_structured, map_lanes
 from ._map import SPLIT, check_shared, from_front, is_shared, lane_count, to_front
-from ._prefix import read_prefix
+from ._prefix import read_prefixes
 from ._replay import Replay, is_weak
 from ._shared import Watch, check_devices
 
@@ -43,29 +43,9 @@ class _Donated(int):
         return f"{int(self)} and donated"
 
 
-class _Donating(PrefixRule):
-    """A rule for axes, with donation added."""
-
-    def __init__(self, rule: PrefixRule):
-        self.rule = rule
-
-    def lane_at(self, path: Any, x: Any, in_node: bool) -> Lane:
-        lane: Lane = _donated(self.rule.lane_at(path, x, in_node))
-        return lane
-
-    def lane_values(self) -> list[Lane]:
-        return list(map(_donated, self.rule.lane_values()))
-
-
-def _donated(prefix: Any) -> Any:
-    """A prefix of axes with donation added; what all lanes share cannot be donated."""
-    if isinstance(prefix, PrefixRule):
-        return _Donating(prefix)
-    if type(prefix) is dict:
-        return {key: _donated(p) for key, p in prefix.items()}
-    if is_structured(prefix):
-        return type(prefix)(map(_donated, prefix))
-    return prefix if prefix is None else _Donated(prefix)
+def _donated(axis: int | None) -> Lane:
+    """A lane with donation; what all lanes share cannot be donated."""
+    return axis if axis is None else _Donated(axis)
 
 
 @keeps_type
@@ -125,7 +105,7 @@ def pmap(
     """
     user = lifted(f)
     static = positions_and_names(user.f, as_tuple(static_broadcasted_argnums) or None, None, len(user.bound))
-    axes = read_prefix(tuple(in_axes) if type(in_axes) is list else in_axes), read_prefix(out_axes)
+    axes = read_prefixes(in_axes, out_axes)
     options = {"axis_name": axis_name, "devices": devices, "backend": backend, "axis_size": axis_size}
     declare = functools.partial(_boundary, axes, static, as_tuple(donate_argnums), transform_metadata)
     watches: list[Watch] = []
@@ -157,7 +137,8 @@ def _boundary(
     each = in_axes if is_structured(in_axes) else (in_axes,) * form.positional
     static_nums, donated_nums = form.chosen(static), form.chosen((donated, ()))
     prefixes = tuple(
-        STATIC if i in static_nums else _donated(p) if i in donated_nums else p for i, p in enumerate(each)
+        STATIC if i in static_nums else map_lanes(p, _donated) if i in donated_nums else p
+        for i, p in enumerate(each)
     )
     by_name = {name: STATIC if name in static[1] else 0 for name in form.names}
     lanes = tuple(collect_lanes(None, 0, prefixes, out_axes))

@@ -143,3 +143,9 @@ def read_prefix(prefix: Any) -> Any:
     if prefix is not None and (is_graph_value(prefix) or one_level(prefix) is not None):
         return PrefixTree(prefix)
     return prefix
+
+
+def read_prefixes(arguments: Any, results: Any) -> tuple[Any, Any]:
+    """The prefixes of arguments and results as the user gives them; that of arguments may be a list."""
+    arguments = tuple(arguments) if type(arguments) is list else arguments
+    return read_prefix(arguments), read_prefix(results)

@@ -21,7 +21,7 @@ from ._boundary import Boundary
 from ._crossing import Call, leaf_text
 from ._functions import keeps_type, lifted
 from ._lanes import Lane, collect_lanes
-from ._prefix import read_prefix
+from ._prefix import read_prefixes
 from ._shared import Watch, check_devices, receiver_text
 
 PartitionSpec: Any = _PartitionSpec  # JAX leaves it untyped
@@ -84,8 +84,7 @@ def shard_map(
         (4, 3)
     """
     user = lifted(f)
-    in_specs = read_prefix(tuple(in_specs) if type(in_specs) is list else in_specs)
-    out_specs = read_prefix(out_specs)
+    in_specs, out_specs = read_prefixes(in_specs, out_specs)
     lanes = tuple(collect_lanes(_WHOLE, in_specs, out_specs))
     options: dict[str, Any] = {"mesh": mesh, "axis_names": axis_names, "check_vma": check_vma}
 
