@@ -150,7 +150,10 @@ from .training import OptVariable as OptVariable
 from .training import metrics as metrics
 from .transforms._associative import associative_scan as associative_scan
 from .transforms._axes import PARTITION_NAME as PARTITION_NAME
+from .transforms._compile import Stage as Stage
+from .transforms._compile import cached_partial as cached_partial
 from .transforms._compile import jit as jit
+from .transforms._compile import jit_partial as jit_partial
 from .transforms._contexts import MergeContext as MergeContext
 from .transforms._contexts import SplitContext as SplitContext
 from .transforms._contexts import UpdateContext as UpdateContext
@@ -211,6 +214,7 @@ __all__ = [
     "BatchNorm",
     "BatchStat",
     "Cache",
+    "cached_partial",
     "call",
     "capture",
     "Carry",
@@ -270,6 +274,7 @@ __all__ = [
     "jacfwd",
     "jacrev",
     "jit",
+    "jit_partial",
     "jvp",
     "LayerNorm",
     "leaky_relu",
@@ -356,6 +361,7 @@ __all__ = [
     "split_rngs",
     "split_state",
     "SplitContext",
+    "Stage",
     "standardize",
     "State",
     "state",

@@ -31,7 +31,14 @@ class Stage:
     """A function that is traced, lowered or compiled for some arguments; has all that JAX's own stage has.
 
     `lower` and `compile` give the next stage. One that is compiled may be called with arguments of the same
-    structure; what it does to objects happens to the caller's objects.
+    structure; what it does to objects happens to the caller's objects. `nnx.jit(f).lower(...)` makes it.
+
+    Args:
+        stage: JAX's stage.
+        cached: The declaration it comes from.
+        program: The Boundary, and the function over lanes.
+        call: The call it was made for.
+        plain: Makes JAX's stage of the function over the user's own arguments, for `jax.export`.
 
     Example:
         >>> double = nnx.jit(lambda x: x * 2).lower(jnp.ones(3)).compile()
