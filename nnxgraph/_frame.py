@@ -205,6 +205,19 @@ def read(variable: Variable[Any]) -> Any:
     return _read(_here(variable, frame), frame)
 
 
+def has_twins() -> bool:
+    """Whether some Variable has a twin here."""
+    frame = thread.frame
+    while frame is not None and not frame.twins:
+        frame = frame.parent
+    return frame is not None
+
+
+def stand_in(variable: Variable[Any]) -> Variable[Any]:
+    """The Variable that stands for this one here: its twin if it has one, or itself."""
+    return _here(variable, thread.frame)
+
+
 def _here(variable: Variable[Any], frame: Frame | None) -> Variable[Any]:
     """The Variable that stands for this one in a frame: its twin if it has one, or itself."""
     if frame is None or frame is _home(variable):

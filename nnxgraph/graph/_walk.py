@@ -64,15 +64,19 @@ class Walk:
     """Takes values apart: descriptions of what is met, objects in order, leaves by owner.
 
     Objects in `known` (id to number) are described as known and not entered; `claim` may give a number to
-    one that is met. An object is numbered where it is first met and described later, so that long chains of
-    objects need no recursion.
+    one that is met; `same` may give the object that one is the same as. An object is numbered where it is
+    first met and described later, so that long chains of objects need no recursion.
     """
 
     def __init__(
-        self, known: dict[int, int] | None = None, claim: Callable[[Any], int | None] = lambda x: None
+        self,
+        known: dict[int, int] | None = None,
+        claim: Callable[[Any], int | None] = lambda x: None,
+        same: Callable[[Any], Any] | None = None,
     ):
         self.known = known or {}
         self._claim = claim
+        self._same = same
         self.index: dict[int, int] = {}
         self.objects: list[Any] = []
         self.records: list[Desc] = []
@@ -112,7 +116,8 @@ class Walk:
         known = self.known.get(id(x))
         if known is not None:
             return ("known", known)
-        i = self.index.get(id(x))
+        key = id(x) if self._same is None else id(self._same(x))
+        i = self.index.get(key)
         if i is not None:
             self.met_again = True
             return ("node", i)
@@ -120,7 +125,7 @@ class Walk:
         if claimed is not None:
             self.known[id(x)] = claimed
             return ("known", claimed)
-        i = self.index[id(x)] = len(self.objects)
+        i = self.index[key] = len(self.objects)
         self.objects.append(x)
         self._paths.append(path)
         return ("node", i)

@@ -24,7 +24,7 @@ from typing import Any
 
 import jax
 
-from .._frame import Frame, check_changes, check_write, describe
+from .._frame import Frame, check_changes, check_write, describe, has_twins, stand_in
 from .._settings import GRAPH_MODE, Mode, check_tree
 from .._typing import Path
 from .._variable import Variable
@@ -108,7 +108,7 @@ class Boundary:
         swaps: bool = False,
     ) -> Crossing:
         """(1) Take the arguments apart; captured objects will stay in place."""
-        walk = Walk()
+        walk = Walk(same=_stand_in if has_twins() else None)
         root = walk.roots((captured.objects, captured.arrays, captured.key), bound, (args, kwargs))
         graphdef = GraphDef(root, tuple(walk.records))
         named = Names(self.name, self.parameter, names, captured=captured.names)
@@ -189,7 +189,7 @@ class Boundary:
         for i, x in enumerate(crossing.kept):
             own = slice(starts[i], starts[i + 1])
             if isinstance(x, Variable):
-                frame.bind(x, leaves[own.start])
+                frame.bind(stand_in(x), leaves[own.start])
             elif crossing.swaps and leaves[own]:
                 nodes.append((x, graphdef.records[i], leaves[own]))
             else:
@@ -364,6 +364,11 @@ class Boundary:
             change_object(x, record, attributes)
         if raw:
             replace_raw_leaves(graphdef, crossing.leaves, crossing.objects, raw, owners)
+
+
+def _stand_in(x: Any) -> Any:
+    """What stands for an object here, so that a Variable and its twin are one argument."""
+    return stand_in(x) if isinstance(x, Variable) else x
 
 
 def _take(feed: Iterator[Any], count: int) -> list[Any]:

@@ -8,7 +8,7 @@ from typing import Any
 
 import jax
 
-from .._frame import Frame, is_outside
+from .._frame import Frame, is_outside, stand_in
 from .._typing import Path
 from .._variable import Variable
 from ..graph._graphdef import Desc, GraphDef, leaf_starts, record_leaves
@@ -67,7 +67,7 @@ class Call:
     def twins(self, inside: Sequence[Any]) -> dict[Variable[Any], Variable[Any]]:
         """The Variables built inside, by the caller's Variables that they stand for."""
         pairs = zip(self.crossing.objects, inside, strict=True)
-        return {x: twin for x, twin in pairs if isinstance(x, Variable) and x is not twin}
+        return {stand_in(x): twin for x, twin in pairs if isinstance(x, Variable) and x is not twin}
 
     def claim(self, x: Any, frame: Frame) -> int | None:
         """The number of an object that the function reached by itself; None for one that it made."""

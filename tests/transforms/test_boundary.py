@@ -238,6 +238,7 @@ def test_states_and_graphdefs_are_values(lift):
 
 
 @each
+@pytest.mark.filterwarnings("ignore::nnxgraph.errors.SharedStreamWarning")  # vmap: the lanes agree
 def test_random_streams_count_on(lift):
     rngs, plain = nnx.Rngs(0, dropout=1), nnx.Rngs(0, dropout=1)
     drawn = lift(lambda r: (r.params(), r.dropout(), r.dropout()))(rngs)

@@ -4,32 +4,37 @@ The plain function works on a dict of arrays, without any object: what it means 
 and gradients of it are those of JAX.
 """
 
+import types
+
 import jax
 import jax.numpy as jnp
 import numpy as np
-from hypothesis import given, settings
+import pytest
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
+from jax.sharding import AxisType
+from jax.sharding import PartitionSpec as P
 
 import nnxgraph as nnx
 from tests.transforms.subjects import Empty, f32
 
-LEVELS = ("jit", "remat", "grad", "vmap", "scan", "cond", "while")
 ROWS = 2
+MESH = jax.make_mesh((2,), ("data",), axis_types=(AxisType.Auto,))
+DIFFERENTIATED = {"grad", "vjp", "jvp"}
+FORMS = ("passed", "captured", "bound", "passed and captured")
 
 
-def make():
+def fresh():
     """A parameter under two names, a counter in a child, and a row of values for each level."""
     child = Empty(n=nnx.Variable(f32(0.5)))
     model = Empty(w=nnx.Param(f32(0.7)), child=child)
     model.alias = model.w
-    for depth in range(3):
-        setattr(model, f"row{depth}", nnx.Variable(jnp.linspace(0.1, 0.3, ROWS)))
-    return model
+    rows = Empty(**{f"row{depth}": nnx.Variable(jnp.linspace(0.1, 0.3, ROWS)) for depth in range(3)})
+    return model, rows
 
 
-def as_dict(model):
-    rows = {f"row{depth}": getattr(model, f"row{depth}")[...] for depth in range(3)}
-    return {"w": model.w[...], "n": model.child.n[...], **rows}
+def as_dict(model, rows):
+    return {"w": model.w[...], "n": model.child.n[...]} | {k: v[...] for k, v in vars(rows).items()}
 
 
 # What the innermost function does, step by step: on objects, and on a dict.
@@ -49,55 +54,140 @@ PURE = {
 }
 
 
-def innermost(steps, captured):
-    def f(model, x):
-        owner = captured or model
-        for step in steps:
+class Nest:
+    """The transforms of a nest around its innermost function, over one model in one form.
+
+    A function of the nest takes `(*objects, x)`, where `objects` is `(model,)` if the model is passed.
+    """
+
+    def __init__(self, model, rows, levels, steps, form):
+        self.model, self.rows, self.levels = model, rows, levels
+        self.steps, self.form = steps, form
+        self.passed = form.startswith("passed")
+
+    def build(self):
+        """The whole nest, as a function of x."""
+        f = self.in_form(self.innermost)
+        for depth in reversed(range(len(self.levels))):
+            f = self.in_form(self.lift(depth, f))
+        return lambda x: f(*self.objects(), x)
+
+    def objects(self):
+        return (self.model,) if self.passed else ()
+
+    def in_form(self, f):
+        """A function of (model, x) in the form of the nest."""
+        if self.passed:
+            return f
+        if self.form == "bound":
+            return types.MethodType(f, self.model)
+        return lambda x: f(self.model, x)
+
+    def innermost(self, model, x):
+        owner = self.model if self.form == "passed and captured" else model
+        for step in self.steps:
             STEPS[step](owner, x)
         return x * owner.alias[...] + owner.child.n[...]
 
-    return f
+    def lift(self, depth, f):
+        """One level around f, as a function of (model, x)."""
+        level = getattr(self, self.levels[depth].replace(" ", "_"), None)
 
+        def lifted(model, x):
+            args = (model, x) if self.passed else (x,)
+            if level is None:
+                return getattr(nnx, self.levels[depth])(f)(*args)
+            return level(f, args, depth)
 
-def lift(level, f, row, under_grad):
-    """One level of the nest around f, which takes (model, x) and returns a scalar."""
-    axes = nnx.StateAxes({nnx.PathContains(row): 0, ...: None})
+        return lifted
 
-    def at_row(model):
-        own = getattr(model, row)
+    def own_row(self, rows, depth):
+        """What a level does with the row that is its own, of which its body sees one element."""
+        own = getattr(rows, f"row{depth}")
         own[...] = own[...] * 0.5 + 0.125
         return own[...]
 
-    def grad(model, x):
-        grads, y = nnx.grad(lambda m, x: (f(m, x),) * 2, argnums=(0, 1), has_aux=True)(model, x)
-        return y + 0.5 * grads[0]["w"][...] + 0.25 * grads[1]
+    def axes(self, depth):
+        return nnx.StateAxes({nnx.PathContains(f"row{depth}"): 0, ...: None})
 
-    def vmap(model, x):
-        return nnx.vmap(lambda m, x: f(m, x) + at_row(m), in_axes=(axes, None))(model, x).sum()
+    def grad(self, f, args, depth):
+        nums = tuple(range(len(args)))
+        grads, y = nnx.grad(lambda *args: (f(*args),) * 2, argnums=nums, has_aux=True)(*args)
+        return self.with_slopes(y, grads)
 
-    def scan(model, x):
-        body = nnx.scan(lambda x, m: (0.5 * f(m, x), at_row(m)), in_axes=(nnx.Carry, axes))
-        x, ys = body(x, model)
+    def vjp(self, f, args, depth):
+        y, pull = nnx.vjp(f, *args)
+        return self.with_slopes(y, pull(f32(1.0)))
+
+    def with_slopes(self, y, grads):
+        by_w = 0.5 * grads[0]["w"][...] if self.passed else 0.0
+        return y + by_w + 0.25 * grads[-1]
+
+    def jvp(self, f, args, depth):
+        by_w = ({"w": f32(2.0)},) if self.passed else ()
+        y, slope = nnx.jvp(f, args, (*by_w, f32(1.0)))
+        return y + 0.25 * slope
+
+    def custom_vjp(self, f, args, depth):
+        ruled = nnx.custom_vjp(f)
+        ruled.defvjp(lambda *args: nnx.vjp(f, *args), lambda pull, g: pull(g))
+        return ruled(*args)
+
+    def checkify(self, f, args, depth):
+        error, y = nnx.checkify(f)(*args)
+        assert error.get() is None if not isinstance(y, jax.core.Tracer) else True
+        return y
+
+    def vmap(self, f, args, depth):
+        def lane(rows, *args):
+            return f(*args) + self.own_row(rows, depth)
+
+        axes = (self.axes(depth), *[None] * len(args))
+        return nnx.vmap(lane, in_axes=axes)(self.rows, *args).sum()
+
+    def scan(self, f, args, depth):
+        def body(x, rows, *objects):
+            return 0.5 * f(*objects, x), self.own_row(rows, depth)
+
+        *objects, x = args
+        axes = (nnx.Carry, self.axes(depth), *[None] * len(objects))
+        x, ys = nnx.scan(body, in_axes=axes)(x, self.rows, *objects)
         return x + ys.sum()
 
-    def cond(model, x):
-        def other(model, x):
-            model.child.n[...] += 0.5
-            return x
+    def shard_map(self, f, args, depth):
+        def shard(rows, *args):
+            return f(*args) + jax.lax.psum(self.own_row(rows, depth).sum(), "data")
 
-        return nnx.cond(model.child.n[...] > 0.75, f, other, model, x)
+        specs = nnx.StateSharding({nnx.PathContains(f"row{depth}"): P("data"), ...: P()})
+        in_specs = (specs, *[P()] * len(args))
+        return nnx.shard_map(shard, mesh=MESH, in_specs=in_specs, out_specs=P())(self.rows, *args)
 
-    def loop(model, x):
-        if under_grad:  # JAX has no reverse mode for while_loop
-            return nnx.fori_loop(0, 2, lambda i, v: (v[0], 0.5 * f(*v)), (model, x))[1]
-        init = (0, model, x)
-        return nnx.while_loop(lambda v: v[0] < 2, lambda v: (v[0] + 1, v[1], 0.5 * f(v[1], v[2])), init)[2]
+    def other(self, *args):
+        model = args[0] if self.passed else self.model
+        model.child.n[...] += 0.5
+        return args[-1]
 
-    lifted = {"grad": grad, "vmap": vmap, "scan": scan, "cond": cond, "while": loop}
-    return lifted[level] if level in lifted else getattr(nnx, level)(f)
+    def cond(self, f, args, depth):
+        model = args[0] if self.passed else self.model
+        return nnx.cond(model.child.n[...] > 0.75, f, self.other, *args)
+
+    def switch(self, f, args, depth):
+        model = args[0] if self.passed else self.model
+        index = 2 * (model.child.n[...] > 0.75).astype(jnp.int32)
+        return nnx.switch(index, [self.other, lambda *args: 2.0 * args[-1], f], *args)
+
+    def while_loop(self, f, args, depth):
+        def body(value):
+            i, args = value
+            return i + 1, (*args[:-1], 0.5 * f(*args))
+
+        return nnx.while_loop(lambda value: value[0] < 2, body, (0, args))[1][-1]
+
+    def fori_loop(self, f, args, depth):
+        return nnx.fori_loop(0, 2, lambda i, args: (*args[:-1], 0.5 * f(*args)), args)[-1]
 
 
-def pure(levels, steps, s, x, depth=0):
+def pure(levels, steps, passed, s, x, depth=0):
     """The plain meaning of a nest: (state, value)."""
     if not levels:
         for step in steps:
@@ -106,50 +196,98 @@ def pure(levels, steps, s, x, depth=0):
     level, row = levels[0], f"row{depth}"
 
     def f(s, x):
-        return pure(levels[1:], steps, s, x, depth + 1)
+        return pure(levels[1:], steps, passed, s, x, depth + 1)
 
-    if level == "grad":
-
-        def loss(w, x):
-            after, y = f(s | {"w": w}, x)
-            return y, (after, y)
-
-        (dw, dx), (after, y) = jax.grad(loss, argnums=(0, 1), has_aux=True)(s["w"], x)
-        return after, y + 0.5 * dw + 0.25 * dx
-    if level in ("vmap", "scan"):
+    if level in DIFFERENTIATED:
+        return derived(level, f, passed, s, x)
+    if level in ("cond", "switch"):
+        after, y = f(s, x)
+        no = s | {"n": s["n"] + 0.5}
+        taken = s["n"] > 0.75
+        both = {k: v if v is no[k] else jnp.where(taken, v, no[k]) for k, v in after.items()}
+        return both, jnp.where(taken, y, x)
+    own = 0.0
+    if level in ("vmap", "scan", "shard_map"):
         s = s | {row: s[row] * 0.5 + 0.125}
         own = s[row].sum()
-        if level == "vmap":
-            s, y = f(s, x)
-            return s, ROWS * y + own
-    if level in ("scan", "while"):
+    if level in ("scan", "while_loop", "fori_loop"):
         for _ in range(2):
             s, y = f(s, x)
             x = 0.5 * y
-        return s, x + (own if level == "scan" else 0.0)
-    if level == "cond":
-        yes, no = f(s, x), (s | {"n": s["n"] + 0.5}, x)
-        return jax.tree.map(lambda a, b: jnp.where(s["n"] > 0.75, a, b), yes, no)
-    return f(s, x)
+        return s, x + own
+    after, y = f(s, x)
+    if level == "custom_vjp":  # what is written carries no derivative
+        after = {k: v if v is s[k] else jax.lax.stop_gradient(v) for k, v in after.items()}
+    return after, (ROWS * y if level == "vmap" else y) + own
 
 
-@settings(max_examples=25)
+def derived(level, f, passed, s, x):
+    """The plain meaning of a level that differentiates by w, if it is passed, and by x."""
+
+    def loss(w, x):
+        after, y = f(s | {"w": w}, x)
+        return y, (after, y)
+
+    (dw, dx), (after, y) = jax.grad(loss, argnums=(0, 1), has_aux=True)(s["w"], x)
+    return after, y + 0.25 * dx + (0.5 * dw if passed else 0.0)
+
+
+def can_be(levels, form):
+    """Whether JAX and the form have such a nest."""
+    under = [set(levels[:depth]) for depth in range(len(levels))]
+    pairs = list(zip(levels, under, strict=True))
+    return not (
+        # reverse mode needs to know how often a loop runs
+        any(level == "while_loop" and above & DIFFERENTIATED for level, above in pairs)
+        # a rule for reverse mode has no forward mode, and no derivative by what is captured
+        or any(
+            level == "custom_vjp" and (above & {"jvp"} or (above & DIFFERENTIATED and form != "passed"))
+            for level, above in pairs
+        )
+        # a device is mapped over once
+        or levels.count("shard_map") > 1
+    )
+
+
+LEVELS = (
+    *("jit", "remat", "grad", "vjp", "jvp", "custom_vjp", "checkify", "vmap", "scan", "shard_map"),
+    *("cond", "switch", "while_loop", "fori_loop"),
+)
+
+
+def check(levels, steps, form):
+    model, rows = fresh()
+    held = (model.w, model.child, model.child.n, *vars(rows).values())
+    x = f32(0.6)
+    expected_state, expected = pure(levels, steps, form.startswith("passed"), as_dict(model, rows), x)
+    got = Nest(model, rows, levels, steps, form).build()(x)
+    np.testing.assert_allclose(got, expected, rtol=1e-4, atol=1e-5)
+    for name, value in as_dict(model, rows).items():
+        np.testing.assert_allclose(value, expected_state[name], rtol=1e-4, atol=1e-5, err_msg=name)
+    assert (model.w, model.child, model.child.n, *vars(rows).values()) == held
+    assert model.alias is model.w
+
+
+@settings(max_examples=60)
 @given(
     levels=st.lists(st.sampled_from(LEVELS), min_size=1, max_size=3),
     steps=st.lists(st.sampled_from(sorted(STEPS)), min_size=1, max_size=3),
-    captures=st.booleans(),
+    form=st.sampled_from(FORMS),
 )
-def test_nest_equals_the_plain_function(levels, steps, captures):
-    model = make()
-    held = (model.w, model.child, model.child.n)
-    f = innermost(steps, model if captures and "jit" not in levels else None)
-    for depth in reversed(range(len(levels))):
-        f = lift(levels[depth], f, f"row{depth}", "grad" in levels[:depth])
-    x = f32(0.6)
-    expected_state, expected = pure(levels, steps, as_dict(model), x)
-    got = f(model, x)
-    np.testing.assert_allclose(got, expected, rtol=1e-4, atol=1e-5)
-    for name, value in as_dict(model).items():
-        np.testing.assert_allclose(value, expected_state[name], rtol=1e-4, atol=1e-5, err_msg=name)
-    assert (model.w, model.child, model.child.n) == held
-    assert model.alias is model.w
+def test_nest_equals_the_plain_function(levels, steps, form):
+    assume(can_be(levels, form))
+    check(levels, steps, form)
+
+
+@pytest.mark.parametrize(
+    ("levels", "form"),
+    [
+        (["vjp", "jit"], "passed and captured"),
+        (["vmap", "jit", "cond"], "passed and captured"),
+        (["jvp", "switch"], "bound"),
+        (["jit", "vmap"], "captured"),
+    ],
+    ids=str,
+)
+def test_captured_model_and_what_an_outer_function_made_of_it_are_one(levels, form):
+    check(levels, ["count", "scale"], form)
