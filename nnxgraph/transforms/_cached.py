@@ -74,7 +74,7 @@ class Cached:
         self._compile = compile
         self._mode = mode
         self._static = static
-        self._roots = Roots(user.f) if roots is None else roots
+        self._roots = Roots(user.f, given=user.bound) if roots is None else roots
         self._rebuild = rebuild  # the user's function from the functions that the roots look through
         self._swaps = False  # whether the function replaces arrays in captured objects
         self._programs: dict[Form, Program] = {}

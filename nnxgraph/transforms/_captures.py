@@ -167,7 +167,7 @@ def _below(x: Any) -> Iterator[Any]:
 class _Scan:
     """Looks through functions; `classes` are those whose methods the functions may call, if it is deep."""
 
-    def __init__(self, functions: Sequence[Any], classes: tuple[type, ...] | None):
+    def __init__(self, functions: Sequence[Any], classes: tuple[type, ...] | None, given: Any):
         self.slots: list[_Slot] = []
         self.deep = classes is not None
         self.classes = list(classes or ())
@@ -179,6 +179,9 @@ class _Scan:
         self._done: set[tuple[int, str]] = set()
         for i, f in enumerate(functions):
             self._value(f, "the function", i)
+        for x in _below(given):
+            if _role(x) is _Role.CODE:
+                self._value(x, "an argument of a partial")
         self._attributes()
         self.slots = [s._replace(keyed=False, place=None) if self._changes(s) else s for s in self.slots]
 
@@ -293,8 +296,9 @@ class _Scan:
 class Roots:
     """What some functions reach by themselves, read anew at each call; does not keep the functions alive."""
 
-    def __init__(self, *functions: Any):
+    def __init__(self, *functions: Any, given: tuple[Any, ...] = ()):
         self._references = tuple(map(_reference, functions))
+        self._given = given  # arguments that the functions came with: code among them is looked through
         self._classes: tuple[type, ...] | None = None
         self._slots: list[_Slot] | None = None
 
@@ -302,7 +306,7 @@ class Roots:
         """What the functions reach now."""
         for _ in range(3):  # what a slot holds may be new code, which holds new slots
             if self._slots is None:
-                self._slots = _Scan(self.functions(), self._classes).slots
+                self._slots = _Scan(self.functions(), self._classes, self._given).slots
             found = self._read(self._slots)
             if found is not None:
                 return found

@@ -169,7 +169,7 @@ def _without_effects(
     boundary: Boundary, user: Lifted, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> tuple[Callable[..., Any], Call]:
     """A function as JAX sees it, that leaves all objects as they are, passed or captured."""
-    captured = Roots(user.f)()._replace(arrays=(), key=None)
+    captured = Roots(user.f, given=user.bound)()._replace(arrays=(), key=None)
     call = Call(boundary.split(args, kwargs, user.bound, captured, user.names), discards=True)
     return boundary.purify(user.f, call), call
 

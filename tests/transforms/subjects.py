@@ -79,6 +79,11 @@ def cells(count=3):
 
 def equations(f, *args):
     """The equations of a function's jaxpr, those of nested jaxprs too."""
+    return equations_in(jax.make_jaxpr(f)(*args).jaxpr)
+
+
+def equations_in(jaxpr):
+    """The equations of a jaxpr, those of nested jaxprs too."""
     found = []
 
     def visit(jaxpr):
@@ -88,7 +93,7 @@ def equations(f, *args):
                 if _is_jaxpr(sub):
                     visit(getattr(sub, "jaxpr", sub))
 
-    visit(jax.make_jaxpr(f)(*args).jaxpr)
+    visit(jaxpr)
     return found
 
 

@@ -332,3 +332,25 @@ def test_what_is_behind_a_wall_is_named():
     hidden = weakref.ref(CELL)
     with pytest.raises(CaptureError, match=r"Param\(float32\[\]\)"):
         nnx.jit(lambda x: hidden().w * x)(1.0)
+
+
+def call(f, *args):
+    return f(*args)
+
+
+PARTIALS = {
+    "function": lambda f: functools.partial(call, f),
+    "partial": lambda f: functools.partial(call, functools.partial(call, f)),
+    "transformed": lambda f: functools.partial(call, nnx.remat(f)),
+    "list": lambda f: functools.partial(lambda fs, x: fs[0](x), [f]),
+}
+
+
+@pytest.mark.parametrize("partial", PARTIALS.values(), ids=PARTIALS.keys())
+def test_functions_among_the_arguments_of_a_partial_are_looked_through(partial):
+    cell = Cell()
+    f = nnx.jit(partial(lambda x: cell(x)))
+    assert [float(f(f32(1.0))) for _ in range(2)] == [2.0, 2.0]
+    cell.w[...] = f32(5.0)
+    assert float(f(f32(1.0))) == 5.0
+    assert float(cell.n[...]) == 3.0
