@@ -178,11 +178,10 @@ def compile_step(form, model, optimizer):
 
 @pytest.mark.parametrize("form", ["passed", "captured"])
 @pytest.mark.parametrize("train", [True, False])
-@pytest.mark.relaxed
 def test_training_step_returns_the_written_variables_and_the_loss(form, train):
     model = Net()
     (model.train if train else model.eval)()
-    optimizer = nnx.Optimizer(model, optax.adam(1e-3), wrt=nnx.Param)
+    optimizer = nnx.Optimizer(model, optax.adam(f32(1e-3)), wrt=nnx.Param)
     compiled, args = compile_step(form, model, optimizer)
     outputs = compiled.trace(*args).jaxpr.jaxpr.outvars
     before = {v: v.get_raw_value() for _, v in nnx.to_flat_state(nnx.variables((model, optimizer)))}
