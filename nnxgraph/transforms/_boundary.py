@@ -121,7 +121,7 @@ class Boundary:
         layout = Layout(graphdef, tuple(resolver.lane_of), kept, fixed)
         leaves = walk.all_leaves()
         lanes = spread(leaves, layout.lane_of, len(self.lanes))
-        return Crossing(layout, lanes, leaves, walk.objects, named, swaps)
+        return Crossing(layout, lanes, leaves, walk.objects, named, captured, swaps)
 
     def _resolve(self, graphdef: GraphDef, objects: Sequence[Any], names: Names) -> Resolver:
         """The lanes of the arguments."""
@@ -167,6 +167,7 @@ class Boundary:
 
         def pure(layout: Layout, lanes: Lanes) -> Any:
             running = call if isinstance(call, Call) else call()
+            running.traced = True
             kept = running.crossing.kept
             with KeptInPlace(kept), Frame(self.name, running.cached or running.discards, kept) as frame:
                 inside, (captured, bound, args, kwargs) = self._enter(layout, lanes, frame, running)

@@ -104,6 +104,8 @@ class Cached:
             except Missed as missed:
                 self._look_deeper(missed, call.crossing)
                 continue
+            if call.traced:
+                self._roots.traced(call.crossing.captured)
             self._swaps = self._swaps or call.writes_arrays
             return program, made, call
 

@@ -81,6 +81,24 @@ class Captured(NamedTuple):
 NOTHING_CAPTURED = Captured()
 
 
+class _Left(NamedTuple):
+    """What a trace left in a slot that it changed, what it found there, and how often that happened.
+
+    A list or set that traces change is a log, and what they change again and again a count: they are no
+    longer a part of the key. Anything else counts only if it is as the trace left it.
+    """
+
+    after: Any
+    before: Any
+    times: int
+
+    def counts_as(self, entry: Any) -> Any:
+        """What stands in the key for what the slot holds now."""
+        first = entry.value[0]
+        is_log = isinstance(first, tuple) and first[0] in (list, set)
+        return self.before if is_log or self.times > 2 or entry == self.after else entry
+
+
 class _Place(NamedTuple):
     """Where a function itself holds an array: a cell of its closure, or a name in its globals."""
 
@@ -97,12 +115,11 @@ class _Slot(NamedTuple):
     role: _Role
     code: tuple[Callable[[], Any], ...]  # references to the code in it that was looked through
     owner: tuple[Any, ...]  # what binds the name: a cell, or a namespace and the name
-    keyed: bool  # whether its constants are a part of the key: not if the code itself changes them
     place: _Place | None = None
 
-    def values(self, x: Any) -> Iterator[tuple[Any, _Role]]:
-        """What it holds, or what its container holds, with the roles."""
-        for value in _below(x) if self.role is _Role.CONTAINER else (x,):
+    def values(self, x: Any, form: list[Any]) -> Iterator[tuple[Any, _Role]]:
+        """What it holds, or what its container holds, with the roles; the containers go to `form`."""
+        for value in _below(x, form) if self.role is _Role.CONTAINER else (x,):
             yield value, _role(value)
 
 
@@ -150,18 +167,40 @@ def _role(x: Any) -> _Role:
     return _Role.CODE if plain else _Role.OTHER
 
 
-def _below(x: Any) -> Iterator[Any]:
-    """The values in a container that are no containers themselves."""
-    stack, met = [x], set()
+def _below(x: Any, form: list[Any]) -> Iterator[Any]:
+    """The values in a container that are no containers themselves; what the containers are goes to `form`."""
+    stack, met = [x], dict[int, int]()
     while stack:
         y = stack.pop()
         if _role(y) is not _Role.CONTAINER:
             yield y
-        elif id(y) not in met:
-            met.add(id(y))
+        elif id(y) in met:
+            form.append(met[id(y)])
+        else:
+            met[id(y)] = len(met)
             level = None if isinstance(y, _WALKED) else one_level(y)
-            children = level[0] if level else y.values() if isinstance(y, dict) else y
-            stack.extend(reversed(list(children)))
+            children = list(level[0] if level else y.values() if isinstance(y, dict) else y)
+            form.append((type(y), tuple(y) if isinstance(y, dict) else len(children)))
+            stack.extend(reversed(children))
+
+
+def _code_key(x: Any) -> Any:
+    """What stands for code in the key; what it reaches has slots of its own."""
+    if isinstance(x, types.MethodType):
+        return _code_key(x.__func__)
+    if isinstance(x, functools.partial):
+        return (_code_key(x.func), len(x.args), *x.keywords)
+    if isinstance(x, types.FunctionType) and not library_code(x):
+        return x.__code__
+    return Same(x) if library_code(x) else type(x)
+
+
+def _default(function: Callable[[], Any], field: str, key: Any) -> Any:
+    """What a default of a function is now."""
+    try:
+        return getattr(function(), field)[key]
+    except (LookupError, TypeError, AttributeError):
+        return _NOTHING
 
 
 class _Scan:
@@ -173,48 +212,41 @@ class _Scan:
         self.classes = list(classes or ())
         self._names: set[str] = set()  # attributes that the code mentions
         self._changed: set[tuple[Any, ...]] = set()  # owners of the names that the code binds
-        self._sets: set[str] = set()  # attributes that the code sets
         self._seen: dict[int, Any] = {}  # with the values: they keep their ids
         self._instances: list[Any] = []
         self._done: set[tuple[int, str]] = set()
         for i, f in enumerate(functions):
             self._value(f, "the function", i)
-        for x in _below(given):
+        for x in _below(given, []):
             if _role(x) is _Role.CODE:
                 self._value(x, "an argument of a partial")
         self._attributes()
-        self.slots = [s._replace(keyed=False, place=None) if self._changes(s) else s for s in self.slots]
-
-    def _changes(self, slot: _Slot) -> bool:
-        """Whether the code itself binds what a slot reads."""
-        return slot.owner in self._changed or slot.owner[-1] in self._sets
+        self.slots = [s._replace(place=None) if s.owner in self._changed else s for s in self.slots]
 
     def _slot(
         self,
         read: Callable[[], Any],
         name: str,
         owner: tuple[Any, ...] = (None,),
-        keyed: bool = True,
         place: _Place | None = None,
     ) -> None:
         """Watch a name, and look through what it holds."""
         x = read()
-        slot = _Slot(read, name, _role(x), (), owner, keyed, place)
-        values = list(slot.values(x))
+        slot = _Slot(read, name, _role(x), (), owner, place)
+        values = list(slot.values(x, []))
         code = tuple(_reference(value) for value, role in values if role is _Role.CODE)
         self.slots.append(slot._replace(code=code))
         for value, _ in values:
             self._value(value, name)
 
-    def _fixed(self, value: Any, name: str, keyed: bool = True) -> None:
+    def _fixed(self, value: Any, name: str) -> None:
         """Look at a value that cannot be bound to another."""
-        self._slot(lambda: value, name, keyed=keyed)
+        self._slot(lambda: value, name)
 
     def _value(self, x: Any, name: str, number: int | None = None) -> None:
         """Look through code; `number` is that of a function of the user."""
         if isinstance(x, types.MethodType):
-            if not isinstance(x.__self__, type):
-                self._fixed(x.__self__, name)
+            self._fixed(x.__self__, name)
             self._value(x.__func__, name)
         elif isinstance(x, functools.partial):
             self._value(x.func, name, number)
@@ -224,8 +256,9 @@ class _Scan:
             self._value(getattr(x, "__wrapped__", None), name)
         elif isinstance(x, types.FunctionType):
             self._function(x, number)
-        elif self.deep and isinstance(x, type):
-            self.classes.append(x)
+        elif isinstance(x, type):
+            if self.deep or belongs_to_user(x):
+                self.classes.append(x)
         elif _role(x) is _Role.CODE and id(x) not in self._seen:
             self._seen[id(x)] = x
             self._instances.append(x)
@@ -239,17 +272,14 @@ class _Scan:
         self._seen[id(f)] = f
         code = mentioned(f.__code__)
         self._names |= code.attributes | (code.strings if self.deep else frozenset())
-        self._sets |= code.sets
-        keyed = not code.edits
         for name, cell in zip(f.__code__.co_freevars, f.__closure__ or (), strict=True):
             if name in code.bound:
                 self._changed.add((id(cell), None))
             place = None if number is None else _Place(number, True, name)
-            self._slot(functools.partial(_cell, cell), name, (id(cell), None), keyed, place)
-        for i, value in enumerate(f.__defaults__ or ()):
-            self._fixed(value, f"default {i}", keyed)
-        for name, value in (f.__kwdefaults__ or {}).items():
-            self._fixed(value, f"default {name}", keyed)
+            self._slot(functools.partial(_cell, cell), name, (id(cell), None), place)
+        defaults = [("__defaults__", i) for i in range(len(f.__defaults__ or ()))]
+        for field, key in (*defaults, *(("__kwdefaults__", name) for name in f.__kwdefaults__ or ())):
+            self._slot(functools.partial(_default, _reference(f), field, key), f"default {key}")
         self._changed |= {(id(f.__globals__), name, None) for name in code.bound_globals}
         for name in sorted(code.globals & f.__globals__.keys()):
             self._global(f.__globals__, name, code, number)
@@ -260,12 +290,12 @@ class _Scan:
         if not isinstance(x, types.ModuleType):
             place = None if number is None or code.bound_globals else _Place(number, False, name)
             read = functools.partial(_entry, namespace, name)
-            self._slot(read, name, (id(namespace), name, None), not code.edits, place)
+            self._slot(read, name, (id(namespace), name, None), place)
         elif belongs_to_user(x):
             for below in sorted(code.attributes & vars(x).keys()):
                 if not isinstance(vars(x)[below], types.ModuleType):
                     read = functools.partial(_entry, vars(x), below)
-                    self._slot(read, f"{name}.{below}", (id(vars(x)), below), not code.edits)
+                    self._slot(read, f"{name}.{below}", (id(vars(x)), below))
 
     def _attributes(self) -> None:
         """Watch the attributes that the code mentions of plain objects and classes, to the end."""
@@ -289,7 +319,7 @@ class _Scan:
         value = value.fget if isinstance(value, property) else getattr(value, "__func__", value)
         if isinstance(value, types.FunctionType) or library_code(value):
             self._value(value, name)
-        elif value is not None and self.deep:
+        elif value is not None and (self.deep or not hasattr(type(value), "__get__")):
             self._slot(functools.partial(getattr, x, name, _NOTHING), name, (id(x), name))
 
 
@@ -301,13 +331,15 @@ class Roots:
         self._given = given  # arguments that the functions came with: code among them is looked through
         self._classes: tuple[type, ...] | None = None
         self._slots: list[_Slot] | None = None
+        self._left: dict[int, _Left] = {}  # by slot
 
     def __call__(self) -> Captured:
         """What the functions reach now."""
         for _ in range(3):  # what a slot holds may be new code, which holds new slots
             if self._slots is None:
                 self._slots = _Scan(self.functions(), self._classes, self._given).slots
-            found = self._read(self._slots)
+                self._left = {}
+            found = self._read(self._slots, self._left)
             if found is not None:
                 return found
             self._slots = None
@@ -325,19 +357,34 @@ class Roots:
         self._classes, self._slots = wanted, None
         return True
 
-    def _read(self, slots: list[_Slot]) -> Captured | None:
+    def _read(self, slots: list[_Slot], left: dict[int, _Left]) -> Captured | None:
         """What the slots hold; None if that has to be looked through."""
         found = _Reading()
-        for slot in slots:
+        for number, slot in enumerate(slots):
             x = slot.read()
             if _role(x) is not slot.role:
                 return None
             known = iter(slot.code)
-            for value, role in slot.values(x):
+            form: list[Any] = []
+            for value, role in slot.values(x, form):
                 if role is _Role.CODE and next(known, _nothing)() is not value:
                     return None
-                found.add(value, role, slot)
+                found.add(value, role, slot, form)
+            found.close(number, form, left)
         return found.captured()
+
+    def traced(self, before: Captured) -> None:
+        """A trace has run: what it did to the names that it watches is no reason for another one."""
+        left = self._left
+        now = self._read(self._slots or [], {})
+        if now is None or now.key is None or before.key is None:
+            return
+        after = dict(now.key.value)
+        for number, entry in before.key.value:
+            known = left.get(number)
+            unchanged = entry if known is None else known.after
+            if number in after and after[number] not in (entry, unchanged):
+                left[number] = _Left(after[number], entry, 1 if known is None else known.times + 1)
 
     def with_arrays(self, values: Sequence[Any]) -> tuple[Any, ...]:
         """The functions with these arrays in the place of those that they hold."""
@@ -350,25 +397,34 @@ class _Reading:
     """Collects what slots hold at one call."""
 
     def __init__(self) -> None:
-        self.objects: dict[int, tuple[Any, str]] = {}
+        self.objects: dict[int, tuple[int, Any, str]] = {}
         self.arrays: list[tuple[Any, str]] = []
-        self.key: list[Any] = []
+        self.key: list[tuple[int, Any]] = []
 
-    def add(self, x: Any, role: _Role, slot: _Slot) -> None:
-        """Add one value."""
+    def add(self, x: Any, role: _Role, slot: _Slot, form: list[Any]) -> None:
+        """Add one value; `form` gets what the program depends on."""
         if role is _Role.OBJECT:
-            self.objects.setdefault(id(x), (x, slot.name))
+            number, _, _ = self.objects.setdefault(id(x), (len(self.objects), x, slot.name))
+            form.append(number)
         elif role is _Role.ARRAY and slot.place is not None and slot.role is _Role.ARRAY:
             self.arrays.append((x, slot.name))
-        elif role is _Role.ARRAY and slot.keyed:
-            self.key.append((slot.name, Same(x)))
-        elif role is _Role.CONSTANT and slot.keyed:
+        elif role is _Role.ARRAY:
+            form.append(Same(x))
+        elif role is _Role.CODE:
+            form.append(_code_key(x))
+        elif role is _Role.CONSTANT:
             large = isinstance(x, np.ndarray) and x.size > 64
-            self.key.append((slot.name, Same(x) if large else x))
+            form.append(Same(x) if large else x)
+
+    def close(self, number: int, form: list[Any], left: dict[int, _Left]) -> None:
+        """All of one slot is added; what a trace left there counts as what it found."""
+        if form:
+            entry = Static(tuple(form))
+            self.key.append((number, left[number].counts_as(entry) if number in left else entry))
 
     def captured(self) -> Captured:
         """All that was added."""
-        objects = list(self.objects.values())
+        objects = [(x, name) for _, x, name in self.objects.values()]
         names = (*(name for _, name in objects), *(name for _, name in self.arrays))
         key = Static(tuple(self.key)) if self.key else None
         return Captured(tuple(x for x, _ in objects), tuple(x for x, _ in self.arrays), key, names)

@@ -15,11 +15,6 @@ _GLOBAL = frozenset({"LOAD_GLOBAL", "LOAD_NAME"})
 _ATTRIBUTE = frozenset({"LOAD_ATTR", "LOAD_METHOD", "LOAD_SUPER_ATTR"})
 _BINDS = frozenset({"STORE_DEREF", "DELETE_DEREF"})
 _BINDS_GLOBAL = frozenset({"STORE_GLOBAL", "DELETE_GLOBAL"})
-_SETS = frozenset({"STORE_ATTR", "DELETE_ATTR"})
-_EDITS = frozenset({"STORE_SUBSCR", "DELETE_SUBSCR", "STORE_SLICE"})
-_EDITORS = frozenset(
-    ("append", "extend", "insert", "pop", "popitem", "remove", "clear", "update", "setdefault", "add")
-)
 
 
 class Mentioned(NamedTuple):
@@ -30,8 +25,6 @@ class Mentioned(NamedTuple):
     strings: frozenset[str]  # which may be names for getattr
     bound: frozenset[str]  # variables of enclosing functions that it binds
     bound_globals: frozenset[str]
-    sets: frozenset[str]  # attributes that it sets
-    edits: bool  # whether it may change the contents of a container
 
 
 @functools.lru_cache(maxsize=4096)
@@ -47,15 +40,12 @@ def mentioned(code: types.CodeType) -> Mentioned:
         return frozenset(own).union(*(getattr(m, field) for m in below))
 
     constants = {c for c in code.co_consts if isinstance(c, str) and c.isidentifier()}
-    attributes = names(_ATTRIBUTE, "attributes")
     return Mentioned(
         names(_GLOBAL, "globals"),
-        attributes,
+        names(_ATTRIBUTE, "attributes"),
         names(frozenset(), "strings") | constants,
         names(_BINDS, "bound") & frozenset(code.co_freevars),
         names(_BINDS_GLOBAL, "bound_globals"),
-        names(_SETS, "sets"),
-        bool(_EDITS & found.keys() or attributes & set(_EDITORS) or any(m.edits for m in below)),
     )
 
 

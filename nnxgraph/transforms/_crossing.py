@@ -12,7 +12,7 @@ from .._frame import Frame, is_outside, stand_in
 from .._typing import Path
 from .._variable import Variable
 from ..graph._graphdef import Desc, GraphDef, leaf_starts, record_leaves
-from ._captures import Same
+from ._captures import NOTHING_CAPTURED, Captured, Same
 from ._lanes import Names
 
 Lanes = tuple[list[Any], ...]
@@ -57,6 +57,7 @@ class Call:
 
     crossing: Crossing
     cached: bool = False
+    traced: bool = False  # whether the function ran
     discards: bool = False  # whether nothing is done to the caller's objects
     outer: list[Any] = dataclasses.field(default_factory=list)  # captured objects in the result
     met: list[Variable[Any]] = dataclasses.field(default_factory=list)  # captured, and not kept
@@ -100,6 +101,7 @@ class Crossing:
     leaves: list[Any]
     objects: list[Any]
     names: Names
+    captured: Captured = NOTHING_CAPTURED
     swaps: bool = False  # whether arrays in kept objects are arguments, and not constants
 
     @property
