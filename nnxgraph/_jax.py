@@ -115,6 +115,7 @@ _TRANSFORM_NAMES = {
     "Linearize": "grad or vjp",
     "Batch": "vmap",
     "ShardMap": "shard_map",
+    "Eval": "custom_vjp or custom_jvp",  # their rules run outside of the transform that is active
     "DynamicJaxpr": "jit, scan, cond, while_loop or checkpoint",
 }
 
