@@ -13,6 +13,7 @@ trace meets a Variable that was not found, `deepen` looks into the classes of al
 from __future__ import annotations
 
 import argparse
+import builtins
 import enum
 import functools
 import types
@@ -32,6 +33,7 @@ _CONSTANTS = frozenset({bool, int, float, complex, str, bytes, type(None)})
 _PLAIN = (enum.Enum, np.dtype, np.ndarray, np.generic)
 _NAMESPACES = (types.SimpleNamespace, argparse.Namespace)
 _WALKED = (list, tuple, dict, set, frozenset)
+_SLOT = (types.MemberDescriptorType,)
 _NOTHING = object()  # what an empty cell holds, or a name that is gone
 
 
@@ -43,7 +45,10 @@ class _Role(enum.Enum):
     CONSTANT = enum.auto()  # a part of the key
     CONTAINER = enum.auto()  # each of its values by its own role
     CODE = enum.auto()  # looked through; when there is another, all is looked through again
-    OTHER = enum.auto()
+    OTHER = enum.auto()  # a part of the key by identity; another one is looked through
+
+
+_LOOKED_THROUGH = (_Role.CODE, _Role.OTHER)
 
 
 class Same:
@@ -163,7 +168,7 @@ def _role(x: Any) -> _Role:
         return _Role.CODE
     if isinstance(x, _WALKED) or one_level(x) is not None:
         return _Role.CONTAINER
-    plain = isinstance(x, _NAMESPACES) or (belongs_to_user(type(x)) and hasattr(x, "__dict__"))
+    plain = isinstance(x, _NAMESPACES) or (belongs_to_user(type(x)) and not isinstance(x, type))
     return _Role.CODE if plain else _Role.OTHER
 
 
@@ -190,8 +195,8 @@ def _code_key(x: Any) -> Any:
         return _code_key(x.__func__)
     if isinstance(x, functools.partial):
         return (_code_key(x.func), len(x.args), *x.keywords)
-    if isinstance(x, types.FunctionType) and not library_code(x):
-        return x.__code__
+    if isinstance(x, types.FunctionType):
+        return x.__code__ if belongs_to_user(x) and not library_code(x) else Same(x)
     return Same(x) if library_code(x) else type(x)
 
 
@@ -234,7 +239,7 @@ class _Scan:
         x = read()
         slot = _Slot(read, name, _role(x), (), owner, place)
         values = list(slot.values(x, []))
-        code = tuple(_reference(value) for value, role in values if role is _Role.CODE)
+        code = tuple(_reference(value) for value, role in values if role in _LOOKED_THROUGH)
         self.slots.append(slot._replace(code=code))
         for value, _ in values:
             self._value(value, name)
@@ -281,12 +286,12 @@ class _Scan:
         for field, key in (*defaults, *(("__kwdefaults__", name) for name in f.__kwdefaults__ or ())):
             self._slot(functools.partial(_default, _reference(f), field, key), f"default {key}")
         self._changed |= {(id(f.__globals__), name, None) for name in code.bound_globals}
-        for name in sorted(code.globals & f.__globals__.keys()):
+        for name in sorted(code.globals - (vars(builtins).keys() - f.__globals__.keys())):
             self._global(f.__globals__, name, code, number)
 
     def _global(self, namespace: dict[str, Any], name: str, code: Mentioned, number: int | None) -> None:
         """Watch a global, or what the code may mean of a module of the user."""
-        x = namespace[name]
+        x = namespace.get(name, _NOTHING)
         if not isinstance(x, types.ModuleType):
             place = None if number is None or code.bound_globals else _Place(number, False, name)
             read = functools.partial(_entry, namespace, name)
@@ -303,14 +308,14 @@ class _Scan:
         while count != len(self._done):
             count = len(self._done)
             for x in (*self._instances, *self.classes):
-                for name in sorted({*self._names, "__call__"} if isinstance(x, type) else self._names):
+                for name in sorted({*self._names, "__call__"}):
                     if (id(x), name) not in self._done:
                         self._done.add((id(x), name))
                         self._attribute(x, name)
 
     def _attribute(self, x: Any, name: str) -> None:
         """Watch an attribute of a plain object, or look through a method."""
-        own = vars(x)
+        own = getattr(x, "__dict__", {})
         is_class = isinstance(x, type)
         if name in own and not is_class:
             self._slot(functools.partial(_entry, own, name), name, (id(own), name))
@@ -319,8 +324,14 @@ class _Scan:
         value = value.fget if isinstance(value, property) else getattr(value, "__func__", value)
         if isinstance(value, types.FunctionType) or library_code(value):
             self._value(value, name)
-        elif value is not None and (self.deep or not hasattr(type(value), "__get__")):
-            self._slot(functools.partial(getattr, x, name, _NOTHING), name, (id(x), name))
+        elif value is not None and (
+            self.deep or isinstance(value, _SLOT) or not hasattr(type(value), "__get__")
+        ):
+            read = functools.partial(getattr, x, name, _NOTHING)
+            if read() is read():  # a descriptor may make its value anew
+                self._slot(read, name, (id(x), name))
+            else:
+                self._value(read(), name)
 
 
 class Roots:
@@ -367,7 +378,7 @@ class Roots:
             known = iter(slot.code)
             form: list[Any] = []
             for value, role in slot.values(x, form):
-                if role is _Role.CODE and next(known, _nothing)() is not value:
+                if role in _LOOKED_THROUGH and next(known, _nothing)() is not value:
                     return None
                 found.add(value, role, slot, form)
             found.close(number, form, left)
@@ -408,7 +419,7 @@ class _Reading:
             form.append(number)
         elif role is _Role.ARRAY and slot.place is not None and slot.role is _Role.ARRAY:
             self.arrays.append((x, slot.name))
-        elif role is _Role.ARRAY:
+        elif role is _Role.ARRAY or role is _Role.OTHER:
             form.append(Same(x))
         elif role is _Role.CODE:
             form.append(_code_key(x))

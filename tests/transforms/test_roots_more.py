@@ -1,5 +1,7 @@
 """What a compiled function depends on besides values: what stands where, defaults, code, logs."""
 
+import dataclasses
+import math
 import threading
 
 import jax.numpy as jnp
@@ -35,6 +37,36 @@ class Trainer:
 
     def own(self, x):
         return x * self.scale
+
+
+class Other:
+    """Another class with a method of the same name."""
+
+    @classmethod
+    def scaled(cls, x):
+        return x * 7.0
+
+
+@dataclasses.dataclass(slots=True)
+class Slotted:
+    """A plain object without a dict."""
+
+    cell: Cell
+    scale: float
+
+
+class Called:
+    """A plain object that is called."""
+
+    def __init__(self):
+        self.cell = Cell()
+        self.scale = 2.0
+
+    def __call__(self, x):
+        return self.cell.loss(x) * self.scale
+
+
+CELL = Cell()
 
 
 def both(f, change):
@@ -131,6 +163,43 @@ def test_another_helper_that_reaches_the_same_is_seen():
         helper = other
 
     assert both(f, change) == (2.0, 3.0)
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "f", "expected"),
+    [
+        (range(3), range(4), lambda k, x: x * len(k), (3.0, 4.0)),
+        (slice(0, 2), slice(0, 4), lambda k, x: x * jnp.ones(5)[k].sum(), (2.0, 4.0)),
+        (math.sin, math.cos, lambda k, x: x * k(0.0), (0.0, 1.0)),
+        (optax.sgd(1.0), optax.sgd(2.0), lambda k, x: k.update(x, k.init(x))[0], (-1.0, -2.0)),
+        (nnx.Param, ..., lambda k, x: x * len(nnx.to_flat_state(nnx.state(CELL, k))), (1.0, 2.0)),
+        (Trainer, Other, lambda k, x: k.scaled(x), (2.0, 7.0)),
+        (jnp.exp, jnp.square, lambda k, x: k(x - 1.0), (1.0, 0.0)),
+    ],
+    ids=["range", "slice", "builtin", "optax", "filter", "class", "jnp"],
+)
+def test_a_name_bound_to_another_value_of_any_kind_is_seen(one, other, f, expected):
+    k = one
+
+    def change():
+        nonlocal k
+        k = other
+
+    assert both(lambda x: f(k, x), change) == expected
+
+
+def test_objects_with_slots_and_callable_ones_are_seen():
+    slotted, called = Slotted(Cell(), 2.0), Called()
+
+    def change():
+        slotted.scale = 3.0
+        slotted.cell = Cell(5.0)
+        called.scale = 7.0
+        called.cell = Cell(1.0)
+
+    assert both(lambda x: slotted.cell.loss(x) * slotted.scale, change) == (4.0, 15.0)
+    called.cell = Cell(2.0)
+    assert both(called, change) == (14.0, 7.0)
 
 
 def test_what_a_trace_does_to_plain_containers_is_no_reason_for_another():
