@@ -32,6 +32,7 @@ from ._code import Mentioned, belongs_to_user, library_code, mentioned
 _CONSTANTS = frozenset({bool, int, float, complex, str, bytes, type(None)})
 _PLAIN = (enum.Enum, np.dtype, np.ndarray, np.generic)
 _NAMESPACES = (types.SimpleNamespace, argparse.Namespace)
+_WHOLE = (type, str, bytes, int, float, complex)  # what is derived from them is compared by identity
 _WALKED = (list, tuple, dict, set, frozenset)
 _SLOT = (types.MemberDescriptorType,)
 _NOTHING = object()  # what an empty cell holds, or a name that is gone
@@ -168,7 +169,7 @@ def _role(x: Any) -> _Role:
         return _Role.CODE
     if isinstance(x, _WALKED) or one_level(x) is not None:
         return _Role.CONTAINER
-    plain = isinstance(x, _NAMESPACES) or (belongs_to_user(type(x)) and not isinstance(x, type))
+    plain = isinstance(x, _NAMESPACES) or (belongs_to_user(type(x)) and not isinstance(x, _WHOLE))
     return _Role.CODE if plain else _Role.OTHER
 
 

@@ -47,6 +47,12 @@ class Other:
         return x * 7.0
 
 
+class Name(str):
+    """A string of a class of its own."""
+
+    __slots__ = ()
+
+
 @dataclasses.dataclass(slots=True)
 class Slotted:
     """A plain object without a dict."""
@@ -170,13 +176,14 @@ def test_another_helper_that_reaches_the_same_is_seen():
     [
         (range(3), range(4), lambda k, x: x * len(k), (3.0, 4.0)),
         (slice(0, 2), slice(0, 4), lambda k, x: x * jnp.ones(5)[k].sum(), (2.0, 4.0)),
+        (Name("a"), Name("abc"), lambda k, x: x * len(k), (1.0, 3.0)),
         (math.sin, math.cos, lambda k, x: x * k(0.0), (0.0, 1.0)),
         (optax.sgd(1.0), optax.sgd(2.0), lambda k, x: k.update(x, k.init(x))[0], (-1.0, -2.0)),
         (nnx.Param, ..., lambda k, x: x * len(nnx.to_flat_state(nnx.state(CELL, k))), (1.0, 2.0)),
         (Trainer, Other, lambda k, x: k.scaled(x), (2.0, 7.0)),
         (jnp.exp, jnp.square, lambda k, x: k(x - 1.0), (1.0, 0.0)),
     ],
-    ids=["range", "slice", "builtin", "optax", "filter", "class", "jnp"],
+    ids=["range", "slice", "derived", "builtin", "optax", "filter", "class", "jnp"],
 )
 def test_a_name_bound_to_another_value_of_any_kind_is_seen(one, other, f, expected):
     k = one
