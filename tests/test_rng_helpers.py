@@ -238,7 +238,7 @@ def shapes(rngs):
         (nnx.with_rngs, {"broadcast": (2, 2), "only": "b"}, {"a": (), "b": (2, 2), "c": ()}),
         (nnx.with_rngs, {}, {"a": (), "b": (), "c": ()}),
     ],
-    ids=str,
+    ids=lambda x: getattr(x, "__name__", None),
 )
 def test_filters_say_which_streams_get_which_lanes(helper, options, expected):
     rngs = nnx.Rngs(a=0, b=1, c=2)

@@ -70,10 +70,11 @@ class UpdateContext:
         self.outer_index_outer_ref: dict[int, Any] = {}
         self.inner_ref_outer_index: MutableMapping[Any, int] = _ByIdentity()
         self._outside = self._inside = _no_trace
+        self._merged_inside = False
 
     def is_inner(self) -> bool:
         """Whether the code that runs is inside: behind a merge inside, and not in the trace of the split."""
-        if not self.inner_ref_outer_index:
+        if not self._merged_inside:
             return False
         outside = self._outside()
         return self._inside() is outside or _jax.current_trace() is not outside
@@ -82,10 +83,12 @@ class UpdateContext:
         """Note the objects that were split outside, by their numbers."""
         self.outer_index_outer_ref = {i: x for x, i in ref_index.items()}
         self.inner_ref_outer_index = _ByIdentity()
+        self._merged_inside = False
         self._outside = _jax.trace_reference(_jax.current_trace())
 
     def unflatten_end(self, index_ref: Mapping[int, Any], inner_merge: bool) -> None:
         """Note the twins made inside, by the numbers of the objects outside; or that all is back."""
+        self._merged_inside = inner_merge
         if not inner_merge:
             self.inner_ref_outer_index = _ByIdentity()
             return

@@ -21,7 +21,7 @@ from ._cached import Cached, Form
 from ._captures import Roots, Same
 from ._functions import Lifted, unbind
 
-Run = Callable[..., Any]  # of the functions and the arguments
+Run = Callable[..., Any]  # of a list of functions, and the arguments
 
 
 class _Programs(dict[Hashable, Cached]):
@@ -39,12 +39,13 @@ def traced_once(
     names: tuple[str, ...],
     options: tuple[Hashable, ...],
     mode: Mode,
+    kwargs: dict[str, Any] = {},  # noqa: B006  # never changed
 ) -> Any:
     """`run(functions, *args)`, compiled where the code runs eagerly; `options` are those that `run` has."""
     parts = [unbind(f) for f in functions]
     plain = [f for f, _ in parts]
     if not is_home(None) or any(type(f) is not types.FunctionType for f in plain):
-        return run(functions, *args)
+        return run(functions, *args, **kwargs)
     counts = tuple(len(own) for _, own in parts)
     key = (name, tuple(map(Same, plain)), counts, options, mode)
     programs = vars(plain[-1]).setdefault(PROGRAMS, _Programs())
@@ -52,9 +53,9 @@ def traced_once(
     if cached is None:
         cached = programs[key] = _program(name, run, plain, counts, names)
     try:
-        return cached(args, {}, tuple(x for _, own in parts for x in own))
+        return cached(args, kwargs, tuple(x for _, own in parts for x in own))
     except CaptureError:  # what cannot be known beforehand is found when the functions run
-        return run(functions, *args)
+        return run(functions, *args, **kwargs)
 
 
 def _program(
@@ -68,14 +69,15 @@ def _program(
     roots = Roots(*plain)
 
     def rebuilt(*functions: Any) -> Callable[..., Any]:
-        def with_bound(*args: Any) -> Any:
+        def with_bound(*args: Any, **kwargs: Any) -> Any:
             feed = iter(args)
-            return run([_with(f, count, feed) for f, count in zip(functions, counts, strict=True)], *feed)
+            pairs = zip(functions, counts, strict=True)
+            return run([_with(f, count, feed) for f, count in pairs], *feed, **kwargs)
 
         return with_bound
 
-    def f(*args: Any) -> Any:
-        return rebuilt(*roots.functions())(*args)
+    def f(*args: Any, **kwargs: Any) -> Any:
+        return rebuilt(*roots.functions())(*args, **kwargs)
 
     def declare(form: Form) -> Boundary:
         return Boundary(name, (None,))  # the mode is that of the boundary inside

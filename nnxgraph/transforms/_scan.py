@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import jax
@@ -13,6 +13,7 @@ from jax import lax
 
 from .._repr import short
 from .._settings import current_mode
+from .._static import Static
 from .._trees import shape_struct
 from .._typing import MISSING, Path
 from ..errors import PredicateError, ScanAxesError
@@ -20,6 +21,7 @@ from ..graph._graphdef import GraphDef
 from ._axes import named_axis
 from ._boundary import Boundary
 from ._crossing import Crossing
+from ._eager import traced_once
 from ._functions import Lifted, keeps_type, lifted
 from ._lanes import Carry, Names, PrefixRule, collect_lanes, is_structured
 from ._loops import Loop, trace_loop
@@ -175,11 +177,13 @@ def scan(
     user = lifted(f)
     _check_length(length)
     lanes = tuple(dict.fromkeys([Carry, None, *collect_lanes(axes.args, axes.outs)]))
+    declared = (Static((in_axes, out_axes, length, reverse, unroll, _split_transpose, transform_metadata)),)
     options = {"reverse": reverse, "unroll": unroll, "_split_transpose": _split_transpose}
 
     @functools.wraps(f, updated=())
     def wrapper(*args: Any, **kwargs: Any) -> Any:
         args, kwargs = _by_position(args, kwargs, axes.args, user.names)
+        mode = current_mode(graph, graph_updates)
         boundary = Boundary(
             "scan",
             lanes,
@@ -189,10 +193,15 @@ def scan(
             head=axes.split_result,
             results=axes.result_path,
             checks_results=True,
+            carries=axes.carry_in is not None,
             axes=named_axis(transform_metadata),
-            mode=current_mode(graph, graph_updates),
+            mode=mode,
         )
-        return _run(boundary, user, axes, args, kwargs, length, options)
+
+        def run(functions: Sequence[Callable[..., Any]], *args: Any, **kwargs: Any) -> Any:
+            return _run(boundary, lifted(functions[0]), axes, args, kwargs, length, options)
+
+        return traced_once("scan", run, (f,), args, user.names, declared, mode, kwargs)
 
     return wrapper
 

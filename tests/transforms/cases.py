@@ -10,9 +10,11 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+from jax.sharding import AxisType
+from jax.sharding import PartitionSpec as P
 
 import nnxgraph as nnx
-from nnxgraph.errors import AliasError, GraphChangeError
+from nnxgraph.errors import AliasError, GraphChangeError, NestedMeshError
 from tests.transforms.subjects import f32
 
 
@@ -26,6 +28,7 @@ class Case:
     options: dict[str, Any] = dataclasses.field(default_factory=dict)  # for `(cell, array) -> scalar`
     traces: int = 1  # how often one call runs the function
     cached: bool = False  # whether a second call does not run it again
+    kept: bool = False  # whether a second eager call does not run it again
     keywords: bool = True  # whether the lifted function takes keyword arguments
     captures: type[Exception] | None = None  # what a function raises that reaches a Variable by itself
     structure: type[Exception] | None = None  # what a change of attributes raises
@@ -77,42 +80,38 @@ def _vmap(f):
 
 
 def _scan(f):
+    lifts = {n: nnx.scan(f, in_axes=(None,) * n, out_axes=0, length=1) for n in range(4)}
+
     def lifted(*args, **kwargs):
-        out = nnx.scan(f, in_axes=(None,) * len(args), out_axes=0, length=1)(*args, **kwargs)
-        return jax.tree.map(lambda y: y[0], out)
+        return jax.tree.map(lambda y: y[0], lifts[len(args)](*args, **kwargs))
 
     return lifted
 
 
 def _scan_carry(f):
-    def lifted(*args):
-        def body(carry):
-            return carry[0], f(*carry[0])
+    def body(carry):
+        return carry[0], f(*carry[0])
 
-        return nnx.scan(body, in_axes=nnx.Carry, out_axes=nnx.Carry, length=1)((args, f32(0.0)))[1]
-
-    return lifted
+    scanned = nnx.scan(body, in_axes=nnx.Carry, out_axes=nnx.Carry, length=1)
+    return lambda *args: scanned((args, f32(0.0)))[1]
 
 
 def _while(f):
-    def lifted(*args):
-        def body(value):
-            i, args, _ = value
-            return i + 1, args, f(*args)
+    def body(value):
+        i, args, _ = value
+        return i + 1, args, f(*args)
 
-        return nnx.while_loop(lambda value: value[0] < 1, body, (0, args, f32(0.0)))[2]
+    def test(value):
+        return value[0] < 1
 
-    return lifted
+    return lambda *args: nnx.while_loop(test, body, (0, args, f32(0.0)))[2]
 
 
 def _fori(f):
-    def lifted(*args):
-        def body(i, value):
-            return value[0], f(*value[0])
+    def body(i, value):
+        return value[0], f(*value[0])
 
-        return nnx.fori_loop(0, 1, body, (args, f32(0.0)))[1]
-
-    return lifted
+    return lambda *args: nnx.fori_loop(0, 1, body, (args, f32(0.0)))[1]
 
 
 def _cond(f):
@@ -123,29 +122,157 @@ def _switch(f):
     return lambda *args: nnx.switch(jnp.asarray(5), [f], *args)
 
 
+def _square(f):
+    """A scalar that is differentiated, beside the function's result."""
+
+    def loss(t, *args, **kwargs):
+        return t * t, f(*args, **kwargs)
+
+    return loss
+
+
+def _vjp(f):
+    def lifted(*args, **kwargs):
+        value, vjp_fn, out = nnx.vjp(_square(f), has_aux=True)(f32(1.5), *args, **kwargs)
+        assert _is(vjp_fn(jnp.ones_like(value))[0], 3.0)
+        return out
+
+    return lifted
+
+
+def _linearize(f):
+    def lifted(*args, **kwargs):
+        _, f_jvp, out = nnx.linearize(_square(f), has_aux=True)(f32(1.5), *args, **kwargs)
+        assert _is(f_jvp(f32(1.0), *[None] * len(args)), 3.0)
+        return out
+
+    return lifted
+
+
+def _jvp(f):
+    def lifted(*args, **kwargs):
+        along = (f32(1.0), *[None] * len(args))
+        _, slope, out = nnx.jvp(_square(f), has_aux=True)((f32(1.5), *args), along, **kwargs)
+        assert _is(slope, 3.0)
+        return out
+
+    return lifted
+
+
+def _jacobian(transform, expected):
+    def lift(f):
+        def lifted(*args, **kwargs):
+            slope, out = transform(_square(f), has_aux=True)(f32(1.5), *args, **kwargs)
+            assert _is(slope, expected)
+            return out
+
+        return lifted
+
+    return lift
+
+
+def _custom_vjp(f):
+    def lifted(*args):
+        ruled = nnx.custom_vjp(lambda args: f(*args))
+        ruled.defvjp(
+            lambda args: (f(*args), args), lambda args, g: nnx.vjp(lambda args: f(*args), args)[1](g)
+        )
+        return ruled(args)
+
+    return lifted
+
+
+def _custom_jvp(f):
+    def lifted(*args):
+        def one(args):
+            out = f(*args)
+            return (out, None) if _is_array(out) else (f32(0.0), out)
+
+        def rule(primals, tangents):
+            value, slope, out = nnx.jvp(one, primals, _params(tangents), has_aux=True)
+            return (value, slope) if out is None else (out, None)
+
+        ruled = nnx.custom_jvp(lambda args: f(*args))
+        ruled.defjvp(rule)
+        return ruled(args)
+
+    return lifted
+
+
+def _is_array(x):
+    return isinstance(x, jax.Array)
+
+
+def _params(tangents):
+    """The tangents by what `jvp` differentiates by."""
+    (parts,) = tangents
+    return (tuple(nnx.filter_state(t, nnx.Param) if isinstance(t, nnx.State) else t for t in parts),)
+
+
+def _shard_map(f):
+    return nnx.shard_map(f, mesh=MESH, in_specs=P(), out_specs=P())
+
+
+def _pmap(f):
+    mapped = nnx.pmap(lambda i, args, kwargs: f(*args, **kwargs), in_axes=(0, None, None), out_axes=None)
+    return lambda *args, **kwargs: mapped(jnp.arange(2), args, kwargs)
+
+
+def _checkify(f):
+    return lambda *args, **kwargs: nnx.checkify(f)(*args, **kwargs)[1]
+
+
+def _transform_metadata(f):
+    return nnx.transform_metadata(f, in_axes=None, out_axes=None, partition="lanes")
+
+
 # A loop carries an array here, so that an object in its place is refused.
 LOOP = {
+    "kept": True,
     "keywords": False,
     "structure": GraphChangeError,
     "objects": GraphChangeError,
     "returned": GraphChangeError,
 }
+MESH = jax.make_mesh((2,), ("data",), axis_types=(AxisType.Auto,))
 LANES = {"in_axes": (None, 0), "out_axes": 0}
 
 CASES = (
     Case("jit", nnx.jit, nnx.jit, cached=True),
     Case("remat", nnx.remat, nnx.remat),
+    Case("checkpoint", nnx.checkpoint, nnx.checkpoint),
     Case("grad", _grad, nnx.grad),
     Case("value_and_grad", _value_and_grad, nnx.value_and_grad),
     Case("vmap", _vmap, nnx.vmap, LANES),
-    Case("cond", _cond, traces=2, keywords=False),
-    Case("switch", _switch, keywords=False),
-    Case("scan", _scan, nnx.scan, LANES, structure=GraphChangeError, returned=AliasError),
+    Case("cond", _cond, traces=2, kept=True, keywords=False),
+    Case("switch", _switch, kept=True, keywords=False),
+    Case("scan", _scan, nnx.scan, LANES, kept=True, structure=GraphChangeError, returned=AliasError),
     Case("scan with a carry", _scan_carry, **LOOP),
     Case("while_loop", _while, **LOOP),
     Case("fori_loop", _fori, **LOOP),
+    Case("vjp", _vjp, nnx.vjp),
+    Case("jvp", _jvp),
+    Case("linearize", _linearize, nnx.linearize),
+    Case("jacfwd", _jacobian(nnx.jacfwd, 3.0), nnx.jacfwd),
+    Case("jacrev", _jacobian(nnx.jacrev, 3.0), nnx.jacrev),
+    Case("hessian", _jacobian(nnx.hessian, 2.0), nnx.hessian),
+    Case("custom_vjp", _custom_vjp, traces=2, keywords=False),
+    Case("custom_jvp", _custom_jvp, traces=2, keywords=False),
+    Case("shard_map", _shard_map, nnx.shard_map, {"mesh": MESH, "in_specs": P(), "out_specs": P()}),
+    Case("pmap", _pmap, nnx.pmap, {"in_axes": (None, 0)}, cached=True),
+    Case("checkify", _checkify, nnx.checkify),
+    Case(
+        "transform_metadata",
+        _transform_metadata,
+        nnx.transform_metadata,
+        {"in_axes": None, "out_axes": None, "partition": "lanes"},
+    ),
 )
 DECORATORS = tuple(case for case in CASES if case.wrapper is not None)
 # value_and_grad is grad, and is not tried twice.
-NESTING = tuple(case for case in CASES if case.name != "value_and_grad")
+NESTING = tuple(case for case in CASES if case.name not in ("value_and_grad", "checkpoint"))
 PAIRS = tuple((outer, inner) for outer in NESTING for inner in NESTING)
+# Pairs that cannot be, with the error that says so.
+IMPOSSIBLE = {
+    (outer, inner): NestedMeshError for outer in ("shard_map", "pmap") for inner in ("shard_map", "pmap")
+}

@@ -313,3 +313,9 @@ def test_objects_need_not_be_hashable():
     with nnx.split_context() as ctx:
         pair = Pair(nnx.Param(f32(1.0)))
         assert [len(ctx.split(pair)[1]), len(ctx.split([pair])[1])] == [1, 0]
+
+
+def test_new_objects_come_out_where_no_object_went_in():
+    make = nnx.split_inputs(jax.jit(nnx.merge_inputs(lambda x: Cell(x, 1.0))))
+    made = [make(f32(x)) for x in (4.0, 5.0)]
+    assert [values(cell) for cell in made] == [{("w",): 4.0, ("n",): 1.0}, {("w",): 5.0, ("n",): 1.0}]
