@@ -128,6 +128,11 @@ def transform_name(trace: object) -> str:
     return _TRANSFORM_NAMES.get(kind, kind)
 
 
+def is_eager_shard_map() -> bool:
+    """Whether the code runs operation by operation on the parts of a shard_map that is not compiled."""
+    return transform_name(current_trace()) == _TRANSFORM_NAMES["ShardMap"]
+
+
 def differs_by_lane(x: object) -> bool | None:
     """Whether x has one value for each lane of the vmap that is running; None if that is unknown."""
     tracer = getattr(_batching, "BatchTracer", None)

@@ -12,6 +12,7 @@ import jax
 from jax import lax
 from jax.custom_derivatives import SymbolicZero
 
+from .. import _jax
 from .._repr import function_name, short
 from .._settings import Mode, current_mode
 from .._static import compare_by_parts
@@ -139,7 +140,9 @@ class CustomVjp(_Custom[P, R]):
 
         by_rule = jax.custom_vjp(ruled.function)
         by_rule.defvjp(with_residuals, pull, symbolic_zeros=True)
-        return ruled.result.merge(*by_rule(*ruled.inputs))
+        # shard_map runs a rule that gets symbolic zeros only in compiled code
+        run = jax.jit(by_rule) if _jax.is_eager_shard_map() else by_rule
+        return ruled.result.merge(*run(*ruled.inputs))
 
 
 class _Backward:

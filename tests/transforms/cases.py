@@ -29,6 +29,7 @@ class Case:
     traces: int = 1  # how often one call runs the function
     cached: bool = False  # whether a second call does not run it again
     kept: bool = False  # whether a second eager call does not run it again
+    settles: bool = False  # whether results lie on a mesh: one more trace outside, as in JAX
     keywords: bool = True  # whether the lifted function takes keyword arguments
     captures: type[Exception] | None = None  # what a function raises that reaches a Variable by itself
     structure: type[Exception] | None = None  # what a change of attributes raises
@@ -235,6 +236,7 @@ LOOP = {
     "returned": GraphChangeError,
 }
 MESH = jax.make_mesh((2,), ("data",), axis_types=(AxisType.Auto,))
+SPECS = {"mesh": MESH, "in_specs": P(), "out_specs": P()}
 LANES = {"in_axes": (None, 0), "out_axes": 0}
 
 CASES = (
@@ -258,7 +260,13 @@ CASES = (
     Case("hessian", _jacobian(nnx.hessian, 2.0), nnx.hessian),
     Case("custom_vjp", _custom_vjp, traces=2, keywords=False),
     Case("custom_jvp", _custom_jvp, traces=2, keywords=False),
-    Case("shard_map", _shard_map, nnx.shard_map, {"mesh": MESH, "in_specs": P(), "out_specs": P()}),
+    Case(
+        "shard_map",
+        _shard_map,
+        nnx.shard_map,
+        {"mesh": MESH, "in_specs": P(), "out_specs": P()},
+        settles=True,
+    ),
     Case("pmap", _pmap, nnx.pmap, {"in_axes": (None, 0)}, cached=True),
     Case("checkify", _checkify, nnx.checkify),
     Case(

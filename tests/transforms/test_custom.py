@@ -6,6 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from jax.sharding import PartitionSpec as P
 
 import nnxgraph as nnx
 from tests.transforms.subjects import Cell, Empty, Tied, f32, traced, values
@@ -32,6 +33,16 @@ def scaled(factor=10.0, form=lambda g: {"w": g}):
         return form(factor * g * x), factor * g * cell.w[...]
 
     return ruled(times, lambda cell, x: (times(cell, x), (cell, x)), bwd)
+
+
+@pytest.mark.parametrize("lift", [lambda f: f, nnx.jit, lambda f: nnx.grad(lambda x: f(x).sum())])
+def test_runs_under_shard_map(lift):
+    square = ruled(lambda x: x * x, lambda x: (x * x, x), lambda x, g: (5.0 * g * x,))
+    mesh = jax.make_mesh((1,), ("data",))
+    specs = {"mesh": mesh, "in_specs": P("data"), "out_specs": P("data")}
+    expected = lift(square)(XS)
+    assert jnp.array_equal(lift(nnx.shard_map(square, **specs))(XS), expected)
+    assert jnp.array_equal(nnx.shard_map(lift(square), **specs)(XS), expected)
 
 
 def test_equals_jax_over_arrays():
