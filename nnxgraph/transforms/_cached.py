@@ -149,7 +149,8 @@ class Cached:
 
     def _holding(self, arrays: Any) -> Callable[..., Any]:
         """The user's function, which holds these arrays in the place of its own."""
-        return self._rebuild(*self._roots.with_arrays(arrays))
+        places = self.running.crossing.captured.places
+        return self._rebuild(*self._roots.with_arrays(arrays, places))
 
     @contextlib.contextmanager
     def _during(self, call: Call) -> Iterator[None]:

@@ -71,17 +71,27 @@ class Same:
         return self._hash
 
 
+class _Place(NamedTuple):
+    """Where a function itself holds an array: a cell of its closure, or a name in its globals."""
+
+    function: int
+    is_cell: bool
+    name: str
+
+
 class Captured(NamedTuple):
     """What a function reaches by itself at one call.
 
     `objects` stay in place, `arrays` are put in the place of those that the function holds, `key` is what
-    the program depends on besides. `names` are those of the objects and arrays, for texts.
+    the program depends on besides. `names` are those of the objects and arrays, for texts; `places` say where
+    the functions hold the arrays.
     """
 
     objects: tuple[Any, ...] = ()
     arrays: tuple[Any, ...] = ()
     key: Static | None = None
     names: tuple[str, ...] = ()
+    places: tuple[_Place, ...] = ()
 
 
 NOTHING_CAPTURED = Captured()
@@ -103,14 +113,6 @@ class _Left(NamedTuple):
         first = entry.value[0]
         is_log = isinstance(first, tuple) and first[0] in (list, set)
         return self.before if is_log or self.times > 2 or entry == self.after else entry
-
-
-class _Place(NamedTuple):
-    """Where a function itself holds an array: a cell of its closure, or a name in its globals."""
-
-    function: int
-    is_cell: bool
-    name: str
 
 
 class _Slot(NamedTuple):
@@ -398,9 +400,8 @@ class Roots:
             if number in after and after[number] not in (entry, unchanged):
                 left[number] = _Left(after[number], entry, 1 if known is None else known.times + 1)
 
-    def with_arrays(self, values: Sequence[Any]) -> tuple[Any, ...]:
+    def with_arrays(self, values: Sequence[Any], places: Sequence[_Place]) -> tuple[Any, ...]:
         """The functions with these arrays in the place of those that they hold."""
-        places = [s.place for s in self._slots or () if s.role is _Role.ARRAY and s.place is not None]
         by_place = dict(zip(places, values, strict=True))
         return tuple(_substituted(f, i, by_place) for i, f in enumerate(self.functions()))
 
@@ -410,7 +411,7 @@ class _Reading:
 
     def __init__(self) -> None:
         self.objects: dict[int, tuple[int, Any, str]] = {}
-        self.arrays: list[tuple[Any, str]] = []
+        self.arrays: list[tuple[Any, str, _Place]] = []
         self.key: list[tuple[int, Any]] = []
 
     def add(self, x: Any, role: _Role, slot: _Slot, form: list[Any]) -> None:
@@ -419,7 +420,7 @@ class _Reading:
             number, _, _ = self.objects.setdefault(id(x), (len(self.objects), x, slot.name))
             form.append(number)
         elif role is _Role.ARRAY and slot.place is not None and slot.role is _Role.ARRAY:
-            self.arrays.append((x, slot.name))
+            self.arrays.append((x, slot.name, slot.place))
         elif role is _Role.ARRAY or role is _Role.OTHER:
             form.append(Same(x))
         elif role is _Role.CODE:
@@ -437,9 +438,10 @@ class _Reading:
     def captured(self) -> Captured:
         """All that was added."""
         objects = [(x, name) for _, x, name in self.objects.values()]
-        names = (*(name for _, name in objects), *(name for _, name in self.arrays))
+        arrays, array_names, places = zip(*self.arrays, strict=True) if self.arrays else ((), (), ())
+        names = (*(name for _, name in objects), *array_names)
         key = Static(tuple(self.key)) if self.key else None
-        return Captured(tuple(x for x, _ in objects), tuple(x for x, _ in self.arrays), key, names)
+        return Captured(tuple(x for x, _ in objects), arrays, key, names, places)
 
 
 class _Globals(dict[str, Any]):
