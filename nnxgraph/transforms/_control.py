@@ -158,8 +158,7 @@ def while_loop(
         cond_fun: `value -> bool scalar`; may not write.
         body_fun: `value -> value`; must return the objects it was given.
         init_val: The first value: objects, arrays, and containers of them.
-        graph: False to refuse shared Variables.
-        graph_updates: False to propagate values of Variables only.
+        graph, graph_updates: As for `nnx.cond`.
 
     Returns:
         The last value, with the caller's own objects.
@@ -230,8 +229,7 @@ def fori_loop(
         body_fun: `(index, value) -> value`; must return the objects it was given.
         init_val: The first value: objects, arrays, and containers of them.
         unroll: As for `jax.lax.fori_loop`.
-        graph: False to refuse shared Variables.
-        graph_updates: False to propagate values of Variables only.
+        graph, graph_updates: As for `nnx.cond`.
 
     Returns:
         The last value, with the caller's own objects.

@@ -318,13 +318,9 @@ _making_jvp: Declare[_MakesJvp] = decorating
 
 @_making_vjp
 def custom_vjp(
-    fun: Any = MISSING,
-    *,
-    nondiff_argnums: int | Sequence[int] = (),
-    nondiff_argnames: str | Sequence[str] = (),
-    graph: bool | None = None,
-    graph_updates: bool | None = None,
-) -> Any:
+    fun: Any = MISSING, *, nondiff_argnums: int | Sequence[int] = (),
+    nondiff_argnames: str | Sequence[str] = (), graph: bool | None = None, graph_updates: bool | None = None,
+) -> Any:  # fmt: skip
     """Give a function of arrays and objects a rule of its own for reverse mode.
 
     Both `fun` and `fwd` may write; the caller sees what the one wrote that ran. What is written carries no
@@ -369,21 +365,15 @@ def custom_vjp(
 
 @_making_jvp
 def custom_jvp(
-    fun: Any = MISSING,
-    *,
-    nondiff_argnums: int | Sequence[int] = (),
-    nondiff_argnames: str | Sequence[str] = (),
-    graph: bool | None = None,
-    graph_updates: bool | None = None,
-) -> Any:
+    fun: Any = MISSING, *, nondiff_argnums: int | Sequence[int] = (),
+    nondiff_argnames: str | Sequence[str] = (), graph: bool | None = None, graph_updates: bool | None = None,
+) -> Any:  # fmt: skip
     """Give a function of arrays and objects a rule of its own for forward mode, and so for reverse mode.
 
     Args:
         fun: The function, method or callable object; left out for a decorator.
-        nondiff_argnums: Positions of arguments without a tangent; the rule gets them first.
-        nondiff_argnames: Names of such arguments.
-        graph: False to refuse shared Variables.
-        graph_updates: False to propagate values of Variables only.
+        nondiff_argnums, nondiff_argnames: Arguments without a tangent; the rule gets them first.
+        graph, graph_updates: As for `nnx.custom_vjp`.
 
     Returns:
         The function, with the methods `defjvp` and `defjvps` that set the rule, or a decorator.

@@ -87,6 +87,18 @@ def _derived(
     return (out, derivative, aux) if has_aux else (out, derivative)
 
 
+def _at_primals(
+    name: str, f: Any, primals: tuple[Any, ...], has_aux: bool, derive: _Derive, modes: Any
+) -> Any:
+    """What `f` and its derivative are at the primals; without primals, the function of them."""
+
+    @functools.wraps(f, updated=())
+    def wrapper(*args: Any, **kwargs: Any) -> Any:
+        return _derived(name, f, args, kwargs, has_aux, derive, modes)
+
+    return wrapper(*primals) if primals else wrapper
+
+
 def _pull_back(pure: Any, call: Call, form: Form) -> Any:
     """The result and the function from its cotangent to those of the primals."""
     diff, rest = call.crossing.lanes
@@ -140,12 +152,7 @@ def vjp(
         ([1.0, 1.0, 1.0], (1, 2))
     """
     check_reduce_axes("vjp", reduce_axes)
-
-    @functools.wraps(f, updated=())
-    def wrapper(*args: Any, **kwargs: Any) -> Any:
-        return _derived("vjp", f, args, kwargs, has_aux, _pull_back, (graph, graph_updates))
-
-    return wrapper(*primals) if primals else wrapper
+    return _at_primals("vjp", f, primals, has_aux, _pull_back, (graph, graph_updates))
 
 
 @typed_linearize
@@ -181,12 +188,7 @@ def linearize(
         >>> f_jvp({'bias': jnp.array([1.0, 2.0, 3.0])}, None).tolist()
         [[1.0, 2.0, 3.0]]
     """
-
-    @functools.wraps(f, updated=())
-    def wrapper(*args: Any, **kwargs: Any) -> Any:
-        return _derived("linearize", f, args, kwargs, has_aux, _linear, (graph, graph_updates))
-
-    return wrapper(*primals) if primals else wrapper
+    return _at_primals("linearize", f, primals, has_aux, _linear, (graph, graph_updates))
 
 
 @typed_jvp

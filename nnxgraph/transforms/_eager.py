@@ -59,11 +59,7 @@ def traced_once(
 
 
 def _program(
-    name: str,
-    run: Run,
-    plain: Sequence[Any],
-    counts: tuple[int, ...],
-    names: tuple[str, ...],
+    name: str, run: Run, plain: Sequence[Any], counts: tuple[int, ...], names: tuple[str, ...]
 ) -> Cached:
     """The compiled form of a run; what is bound to the functions comes first among its arguments."""
     roots = Roots(*plain)

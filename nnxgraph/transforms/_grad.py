@@ -30,16 +30,10 @@ from ._tangents import form_of_arguments
 
 @typed_value_and_grad
 def value_and_grad(
-    f: Any = MISSING,
-    *,
-    argnums: Any = 0,
-    has_aux: bool = False,
-    holomorphic: bool = False,
-    allow_int: bool = False,
-    reduce_axes: Any = (),
-    graph: bool | None = None,
-    graph_updates: bool | None = None,
-) -> Any:
+    f: Any = MISSING, *, argnums: Any = 0, has_aux: bool = False, holomorphic: bool = False,
+    allow_int: bool = False, reduce_axes: Any = (),
+    graph: bool | None = None, graph_updates: bool | None = None,
+) -> Any:  # fmt: skip
     """A function that returns the value of `f` and its gradients.
 
     Args:
@@ -74,27 +68,15 @@ def value_and_grad(
 
 @typed_grad
 def grad(
-    f: Any = MISSING,
-    *,
-    argnums: Any = 0,
-    has_aux: bool = False,
-    holomorphic: bool = False,
-    allow_int: bool = False,
-    reduce_axes: Any = (),
-    graph: bool | None = None,
-    graph_updates: bool | None = None,
-) -> Any:
-    """A function that returns the gradients of `f`; see `value_and_grad`.
+    f: Any = MISSING, *, argnums: Any = 0, has_aux: bool = False,
+    holomorphic: bool = False, allow_int: bool = False, reduce_axes: Any = (),
+    graph: bool | None = None, graph_updates: bool | None = None,
+) -> Any:  # fmt: skip
+    """A function that returns the gradients of `f`, without its value.
 
     Args:
-        f: A function that returns a scalar, or `(scalar, aux)`; left out for a decorator.
-        argnums: The positional arguments to differentiate by: an int, an `nnx.DiffState`, or a tuple.
-        has_aux: Whether `f` returns `(scalar, aux)`.
-        holomorphic: As for `jax.grad`.
-        allow_int: As for `jax.grad`.
-        reduce_axes: Accepted for compatibility; must be empty.
-        graph: False to refuse shared Variables.
-        graph_updates: False to propagate values of Variables only.
+        f, argnums, has_aux, holomorphic, allow_int, reduce_axes, graph, graph_updates: As for
+            `nnx.value_and_grad`.
 
     Returns:
         A function that returns the gradients, or `(gradients, aux)`.

@@ -32,14 +32,9 @@ _Check = Callable[[Crossing], None]  # of the leaves to differentiate by
 
 @returns(Any)
 def jacfwd(
-    f: Any = MISSING,
-    argnums: Any = 0,
-    has_aux: bool = False,
-    holomorphic: bool = False,
-    *,
-    graph: bool | None = None,
-    graph_updates: bool | None = None,
-) -> Any:
+    f: Any = MISSING, argnums: Any = 0, has_aux: bool = False, holomorphic: bool = False,
+    *, graph: bool | None = None, graph_updates: bool | None = None,
+) -> Any:  # fmt: skip
     """The Jacobian of a function by forward mode, one column at a time: for few inputs and many outputs.
 
     Args:
@@ -67,10 +62,7 @@ def jacfwd(
         >>> jacobian['kernel'].shape, jacobian['bias'].tolist()
         ((3, 2, 3), [[1.0, 0.0, 0.0], [0.0, 1.0, 0.0], [0.0, 0.0, 1.0]])
     """
-
-    def check(crossing: Crossing) -> None:
-        check_forward(crossing, holomorphic)
-
+    check = functools.partial(check_forward, holomorphic=holomorphic)
     derive = functools.partial(jax.jacfwd, holomorphic=holomorphic)
     result = np.complexfloating if holomorphic else np.generic
     return _jacobian("jacfwd", derive, 1, f, argnums, has_aux, check, result, (graph, graph_updates))
@@ -78,26 +70,14 @@ def jacfwd(
 
 @returns(Any)
 def jacrev(
-    f: Any = MISSING,
-    argnums: Any = 0,
-    has_aux: bool = False,
-    holomorphic: bool = False,
-    allow_int: bool = False,
-    *,
-    graph: bool | None = None,
-    graph_updates: bool | None = None,
-) -> Any:
+    f: Any = MISSING, argnums: Any = 0, has_aux: bool = False, holomorphic: bool = False,
+    allow_int: bool = False, *, graph: bool | None = None, graph_updates: bool | None = None,
+) -> Any:  # fmt: skip
     """The Jacobian of a function by reverse mode, one row at a time: for many inputs and few outputs.
 
     Args:
-        f: A function of arrays, objects and containers of them; what it returns counts as arrays. Left out
-            for a decorator.
-        argnums: The positional arguments to differentiate by: an int, an `nnx.DiffState`, or a tuple.
-        has_aux: Whether `f` returns `(out, aux)`; objects may come out in aux.
-        holomorphic: Whether `f` is a holomorphic function of complex numbers.
+        f, argnums, has_aux, holomorphic, graph, graph_updates: As for `nnx.jacfwd`.
         allow_int: As for `nnx.grad`.
-        graph: False to refuse shared Variables.
-        graph_updates: False to propagate values of Variables only.
 
     Returns:
         A function that returns the Jacobian, or `(jacobian, aux)`; see `jacfwd`.
@@ -112,10 +92,7 @@ def jacrev(
         >>> jacobian['kernel'].shape, jacobian['bias'].tolist()
         ((3, 2, 3), [[1.0, 0.0, 0.0], [0.0, 1.0, 0.0], [0.0, 0.0, 1.0]])
     """
-
-    def check(crossing: Crossing) -> None:
-        check_reverse(crossing, holomorphic, allow_int)
-
+    check = functools.partial(check_reverse, holomorphic=holomorphic, allow_int=allow_int)
     derive = functools.partial(jax.jacrev, holomorphic=holomorphic, allow_int=allow_int)
     result = np.complexfloating if holomorphic else np.floating
     return _jacobian("jacrev", derive, 1, f, argnums, has_aux, check, result, (graph, graph_updates))
@@ -123,24 +100,13 @@ def jacrev(
 
 @returns(Any)
 def hessian(
-    f: Any = MISSING,
-    argnums: Any = 0,
-    has_aux: bool = False,
-    holomorphic: bool = False,
-    *,
-    graph: bool | None = None,
-    graph_updates: bool | None = None,
-) -> Any:
+    f: Any = MISSING, argnums: Any = 0, has_aux: bool = False, holomorphic: bool = False,
+    *, graph: bool | None = None, graph_updates: bool | None = None,
+) -> Any:  # fmt: skip
     """The second derivatives of a function.
 
     Args:
-        f: A function of arrays, objects and containers of them; what it returns counts as arrays. Left out
-            for a decorator.
-        argnums: The positional arguments to differentiate by: an int, an `nnx.DiffState`, or a tuple.
-        has_aux: Whether `f` returns `(out, aux)`; objects may come out in aux.
-        holomorphic: Whether `f` is a holomorphic function of complex numbers.
-        graph: False to refuse shared Variables.
-        graph_updates: False to propagate values of Variables only.
+        f, argnums, has_aux, holomorphic, graph, graph_updates: As for `nnx.jacfwd`.
 
     Returns:
         A function that returns the second derivatives, or `(derivatives, aux)`: in the structure of the
@@ -154,13 +120,12 @@ def hessian(
     Example:
         >>> model = nnx.Linear(2, 3, rngs=nnx.Rngs(0))
         >>> second = nnx.hessian(lambda model, x: (model(x) ** 2).sum())(model, jnp.ones(2))
-        >>> second['kernel']['bias'].shape, second['bias']['bias'].tolist()
-        ((2, 3, 3), [[2.0, 0.0, 0.0], [0.0, 2.0, 0.0], [0.0, 0.0, 2.0]])
+        >>> second['kernel']['bias'].shape
+        (2, 3, 3)
+        >>> second['bias']['bias'].tolist()
+        [[2.0, 0.0, 0.0], [0.0, 2.0, 0.0], [0.0, 0.0, 2.0]]
     """
-
-    def check(crossing: Crossing) -> None:
-        check_forward(crossing, holomorphic)
-
+    check = functools.partial(check_forward, holomorphic=holomorphic)
     derive = functools.partial(jax.hessian, holomorphic=holomorphic)
     result = np.complexfloating if holomorphic else np.floating
     return _jacobian("hessian", derive, 2, f, argnums, has_aux, check, result, (graph, graph_updates))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 from collections.abc import Callable, Hashable, Mapping
 from typing import Any
@@ -77,37 +78,20 @@ def vmap(
         >>> nnx.vmap(lambda model, x: model(x), in_axes=(0, None))(models, jnp.ones(2)).shape
         (5, 3)
     """
-    user = lifted(f)
-    in_axes, out_axes = read_prefixes(in_axes, out_axes)
-    lanes = tuple(collect_lanes(None, 0, in_axes, out_axes))
     options: dict[str, Any] = {"axis_name": axis_name, "spmd_axis_name": spmd_axis_name}
 
-    @functools.wraps(f, updated=())
-    def wrapper(*args: Any, **kwargs: Any) -> Any:
-        boundary = Boundary(
-            "vmap",
-            lanes,
-            in_axes,
-            0,
-            out_axes,
-            checks_results=True,
-            axes=named_axis(transform_metadata),
-            mode=current_mode(graph, graph_updates),
+    def apply(pure: Any, call: Call, boundary: Boundary) -> Any:
+        size, lanes = lane_count(boundary, call.crossing, axis_size), boundary.lanes
+        watch = Watch(boundary, call, pure, functools.partial(check_shared, boundary), is_shared)
+        mapped = jax.vmap(
+            watch, in_axes=(None, lanes), out_axes=(None, (None, lanes)), axis_size=size, **options
         )
+        out = mapped(call.crossing.layout, call.crossing.lanes)
+        watch.warn(SPLIT, stacklevel=4)
+        return out
 
-        def apply(pure: Any, call: Call) -> Any:
-            size = lane_count(boundary, call.crossing, axis_size)
-            watch = Watch(boundary, call, pure, functools.partial(check_shared, boundary), is_shared)
-            mapped = jax.vmap(
-                watch, in_axes=(None, lanes), out_axes=(None, (None, lanes)), axis_size=size, **options
-            )
-            out = mapped(call.crossing.layout, call.crossing.lanes)
-            watch.warn(SPLIT, stacklevel=4)
-            return out
-
-        return boundary.run(user, args, kwargs, apply)[1]
-
-    return wrapper
+    axes = named_axis(transform_metadata)
+    return _by_lane("vmap", f, (in_axes, out_axes), axes, (graph, graph_updates), apply)
 
 
 @keeps_type
@@ -145,27 +129,32 @@ def transform_metadata(
         >>> stack.sharding_names
         ('layers', 'in')
     """
+
+    def apply(pure: Any, call: Call, boundary: Boundary) -> Any:
+        return pure(call.crossing.layout, call.crossing.lanes)
+
+    axes = NamedAxis(partition)
+    return _by_lane("transform_metadata", f, (in_axes, out_axes), axes, (graph, None), apply)
+
+
+def _by_lane(
+    name: str,
+    f: Any,
+    prefixes: tuple[Any, Any],
+    axes: NamedAxis | None,
+    modes: tuple[bool | None, bool | None],
+    apply: Callable[..., Any],  # of the pure function, the call, and its boundary
+) -> Any:
+    """The function whose arguments and results go through `apply` in lanes, one for each axis."""
     user = lifted(f)
-    in_axes, out_axes = read_prefixes(in_axes, out_axes)
+    in_axes, out_axes = read_prefixes(*prefixes)
     lanes = tuple(collect_lanes(None, 0, in_axes, out_axes))
+    crossed = Boundary(name, lanes, in_axes, 0, out_axes, checks_results=True, axes=axes)
 
     @functools.wraps(f, updated=())
     def wrapper(*args: Any, **kwargs: Any) -> Any:
-        boundary = Boundary(
-            "transform_metadata",
-            lanes,
-            in_axes,
-            0,
-            out_axes,
-            checks_results=True,
-            axes=NamedAxis(partition),
-            mode=current_mode(graph, None),
-        )
-
-        def apply(pure: Any, call: Call) -> Any:
-            return pure(call.crossing.layout, call.crossing.lanes)
-
-        return boundary.run(user, args, kwargs, apply)[1]
+        boundary = dataclasses.replace(crossed, mode=current_mode(*modes))
+        return boundary.run(user, args, kwargs, functools.partial(apply, boundary=boundary))[1]
 
     return wrapper
 

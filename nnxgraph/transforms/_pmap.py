@@ -78,21 +78,16 @@ def pmap(
         static_broadcasted_argnums: Positions of arguments that are a part of the program.
         devices: The devices, as for `jax.pmap`.
         backend: As for `jax.pmap`.
-        axis_size: The number of lanes, if no argument has a mapped axis.
         donate_argnums: Positions of arguments whose mapped buffers may be reused.
-        transform_metadata: `{nnx.PARTITION_NAME: name}` adds a named axis to sharding metadata.
-        graph: False to refuse shared Variables.
-        graph_updates: False to propagate values of Variables only.
+        axis_size, transform_metadata, graph, graph_updates: As for `nnx.vmap`.
 
     Returns:
         The mapped function, or a decorator.
 
     Raises:
-        AliasError: If one Variable is reached with two axes.
+        AliasError, LaneWriteError, PrefixError: As `nnx.vmap` does.
         AxisSizeError: If the sizes of mapped axes differ, none is known, or there are too few devices.
-        LaneWriteError: If a value that differs by lane is written to a shared Variable.
         NestedMeshError: If it runs inside another map over devices.
-        PrefixError: If `in_axes` or `out_axes` does not fit.
 
     Warns:
         SharedStreamWarning: If lanes draw from a random stream that they share.

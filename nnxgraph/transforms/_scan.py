@@ -153,8 +153,7 @@ def scan(
             Other arguments, given by keyword, are the same in each iteration.
         out_axes: A prefix for the results: an axis or `nnx.Carry`.
         transform_metadata: `{nnx.PARTITION_NAME: name}` adds a named axis to sharding metadata.
-        graph: False to refuse shared Variables.
-        graph_updates: False to propagate values of Variables only.
+        graph, graph_updates: As for `nnx.vmap`.
 
     Returns:
         The function over all slices, or a decorator.

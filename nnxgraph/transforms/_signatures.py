@@ -14,6 +14,9 @@ S = TypeVar("S")
 D_co = TypeVar("D_co", covariant=True)
 
 
+_F = Callable[..., Any]
+
+
 class _Modes(TypedDict, total=False):
     """The options of every transform."""
 
@@ -40,16 +43,16 @@ class _Grad(Protocol):
 
     @overload
     def __call__(
+        self, *, has_aux: bool = False, **options: Unpack[_GradOptions]
+    ) -> Callable[[Callable[Q, Any]], Callable[Q, Any]]: ...
+    @overload
+    def __call__(
         self, f: Callable[Q, tuple[Any, U]], *, has_aux: Literal[True], **options: Unpack[_GradOptions]
     ) -> Callable[Q, tuple[Any, U]]: ...
     @overload
     def __call__(
         self, f: Callable[Q, Any], *, has_aux: bool = False, **options: Unpack[_GradOptions]
     ) -> Callable[Q, Any]: ...
-    @overload
-    def __call__(
-        self, *, has_aux: bool = False, **options: Unpack[_GradOptions]
-    ) -> Callable[[Callable[Q, Any]], Callable[Q, Any]]: ...
 
 
 class _ValueAndGrad(Protocol):
@@ -122,13 +125,9 @@ class _Jvp(Protocol):
         self, f: Callable[..., T], *, has_aux: Literal[False] = False, **options: Unpack[_Modes]
     ) -> Callable[..., tuple[T, T]]: ...
     @overload
-    def __call__(
-        self, f: Callable[..., Any], *, has_aux: bool, **options: Unpack[_Modes]
-    ) -> Callable[..., Any]: ...
+    def __call__(self, f: _F, *, has_aux: bool, **options: Unpack[_Modes]) -> _F: ...
     @overload
-    def __call__(
-        self, *, has_aux: bool = False, **options: Unpack[_Modes]
-    ) -> Callable[[Callable[..., Any]], Callable[..., Any]]: ...
+    def __call__(self, *, has_aux: bool = False, **options: Unpack[_Modes]) -> Callable[[_F], _F]: ...
 
 
 Declare = Callable[[Callable[..., Any]], S]
