@@ -4,6 +4,15 @@ from __future__ import annotations
 
 from ._base import NnxError, listed
 
+_STATIC_PARAMETERS = {  # where a transform takes what is a part of the program
+    "custom_jvp": "nondiff_argnums or nondiff_argnames",
+    "custom_vjp": "nondiff_argnums or nondiff_argnames",
+    "jit": "static_argnums or static_argnames",
+    "make_jaxpr": "static_argnums",
+    "pmap": "static_broadcasted_argnums",
+    "remat": "static_argnums or static_argnames",
+}
+
 
 class CaptureError(NnxError, ValueError):
     """A cached transform reached a Variable that it was not given."""
@@ -72,11 +81,11 @@ class ArgumentTypeError(NnxError, TypeError):
 
     def text(self) -> str:
         transform, where, found = self.args
-        advice = (
-            "Return arrays, numbers and objects only"
-            if where.startswith("result")
-            else "Name it in static_argnums or static_argnames, or close over it"
-        )
+        advice = "Close over it instead of passing it"
+        if where.startswith("result"):
+            advice = "Return arrays, numbers and objects only"
+        elif transform in _STATIC_PARAMETERS:
+            advice = f"Name it in {_STATIC_PARAMETERS[transform]}, or close over it"
         return (
             f"nnx.{transform}: {where} is {found}. Expected an array, a number, an object of the graph, or a "
             f"container of these. {advice}."

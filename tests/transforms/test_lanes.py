@@ -1,7 +1,9 @@
 """Prefixes: StateAxes, StateSharding, and which lane each leaf gets."""
 
+import jax
 import jax.numpy as jnp
 import pytest
+from jax.sharding import PartitionSpec as P
 
 import nnxgraph as nnx
 from nnxgraph.errors import ArgumentTypeError, UnmatchedFilterError
@@ -69,22 +71,62 @@ def test_containers_are_structure_and_all_else_is_a_lane():
     assert [is_structured(p) for p in ((), [], {}, None, 0, "a")] == [True] * 3 + [False] * 3
 
 
+STATIC_ARGS = "static_argnums or static_argnames"
+XS = jnp.ones(2)
+NONDIFF_ARGS = "nondiff_argnums or nondiff_argnames"
+
+
+def sharded(mode):
+    """A function on the shards of a word."""
+    mesh = jax.make_mesh((1,), "a")
+    return nnx.shard_map(lambda mode: 1, mesh=mesh, in_specs=P(), out_specs=P())(mode)
+
+
+def ruled(custom, define):
+    """A function with a rule, called with a word."""
+    f = custom(lambda x, mode: x)
+    getattr(f, define)(*[lambda *_: None] * (2 if define == "defvjp" else 1))
+    return f(f32(1.0), "word")
+
+
 @pytest.mark.parametrize(
-    ("call", "where"),
+    ("call", "where", "parameters"),
     [
-        (lambda: nnx.jit(lambda cell, mode: 1)(Cell(), "train"), "nnx.jit: mode is 'train'."),
-        (lambda: nnx.jit(lambda *xs: 1)(1.0, "train"), "nnx.jit: args[1] is 'train'."),
-        (lambda: nnx.grad(lambda x, *, f: x)(1.0, f=len), "nnx.grad: f is the function len."),
-        (lambda: nnx.remat(lambda tree: 1)({"a": [1, "b"]}), "nnx.remat: tree.a[1] is 'b'."),
-        (lambda: nnx.cond(True, lambda x: 1, lambda x: 1, "word"), "nnx.cond: x is 'word'."),
+        (lambda: nnx.jit(lambda cell, mode: 1)(Cell(), "word"), "jit: mode", STATIC_ARGS),
+        (lambda: nnx.jit(lambda *xs: 1)(1.0, "word"), "jit: args[1]", STATIC_ARGS),
+        (lambda: nnx.jit_partial(lambda x, mode: 1, 1.0)("word"), "jit: mode", STATIC_ARGS),
+        (lambda: nnx.remat(lambda tree: 1)({"a": [1, "word"]}), "remat: tree.a[1]", STATIC_ARGS),
+        (lambda: nnx.make_jaxpr(lambda mode: 1)("word"), "make_jaxpr: mode", "static_argnums"),
+        (
+            lambda: nnx.pmap(lambda x, mode: x)(jnp.ones(1), "word"),
+            "pmap: mode",
+            "static_broadcasted_argnums",
+        ),
+        (lambda: ruled(nnx.custom_vjp, "defvjp"), "custom_vjp: mode", NONDIFF_ARGS),
+        (lambda: ruled(nnx.custom_jvp, "defjvp"), "custom_jvp: mode", NONDIFF_ARGS),
+        (lambda: nnx.grad(lambda x, *, f: x)(1.0, f="word"), "grad: f", None),
+        (lambda: nnx.jacfwd(lambda x, mode: x)(1.0, "word"), "jacfwd: mode", None),
+        (lambda: nnx.vjp(lambda x, mode: x, 1.0, "word"), "vjp: mode", None),
+        (lambda: nnx.vmap(lambda x, mode: x, in_axes=(0, None))(XS, "word"), "vmap: mode", None),
+        (lambda: nnx.scan(lambda c, x: (c, x))("word", jnp.ones(2)), "scan: c", None),
+        (lambda: nnx.cond(True, lambda x: 1, lambda x: 1, "word"), "cond: x", None),
+        (lambda: nnx.fori_loop(0, 2, lambda i, x: x, "word"), "fori_loop: x", None),
+        (lambda: nnx.checkify(lambda mode: 1)("word"), "checkify: mode", None),
+        (lambda: nnx.eval_shape(lambda mode: 1, "word"), "eval_shape: mode", None),
+        (lambda: sharded("word"), "shard_map: mode", None),
     ],
 )
-def test_argument_that_is_neither_data_nor_static_is_named(call, where):
+def test_argument_that_is_neither_data_nor_static_is_named(call, where, parameters):
+    advice = (
+        f"Name it in {parameters}, or close over it."
+        if parameters
+        else "Close over it instead of passing it."
+    )
     with pytest.raises(ArgumentTypeError) as caught:
         call()
     assert str(caught.value) == (
-        f"{where} Expected an array, a number, an object of the graph, or a container of these. Name it in "
-        f"static_argnums or static_argnames, or close over it."
+        f"nnx.{where} is 'word'. Expected an array, a number, an object of the graph, or a container of "
+        f"these. {advice}"
     )
 
 
