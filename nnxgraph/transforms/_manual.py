@@ -261,6 +261,10 @@ def split_inputs(f: Any = MISSING, *, ctxtag: Hashable = _INPUTS, prefix: Any = 
     a function that returns `(arguments, result)`, where of the arguments only the objects come back, so
     `out_axes=(in_axes, ...)` is right for a map; keyword arguments are a dict behind the others.
 
+    All values of these objects come back and are written, also those that `f` only reads. A map therefore
+    needs the `out_axes` above, and a call under a raw JAX transform needs its objects from inside of it:
+    for an object from outside it raises TraceWriteError. The transforms of nnxgraph write what changed.
+
     Args:
         f: The transformed function; left out for a decorator.
         ctxtag: The tag that this and `merge_inputs` share.
@@ -273,6 +277,7 @@ def split_inputs(f: Any = MISSING, *, ctxtag: Hashable = _INPUTS, prefix: Any = 
     Raises:
         AliasError: If a Variable is reached with two prefixes.
         PrefixError: If the prefix does not fit the arguments.
+        TraceWriteError: If an object comes from outside of a raw JAX transform that is active.
 
     Example:
         >>> @nnx.split_inputs

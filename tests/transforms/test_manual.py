@@ -12,6 +12,7 @@ from nnxgraph.errors import (
     AliasError,
     ContextError,
     NonExhaustiveError,
+    TraceWriteError,
 )
 from tests.transforms.subjects import Cell, Empty, Tied, cells, f32, traced, values
 
@@ -170,6 +171,16 @@ def test_raw_transform_inside_of_ours_and_ours_inside_of_it():
     assert (float(grads["w"][...]), float(cell.n[...])) == (3.0, 1.0)
     nested = lift(jax.jit, lambda cell: nnx.grad(lambda cell: cell(f32(5.0)))(cell)["w"][...])
     assert (float(nested(cell)), float(cell.n[...])) == (5.0, 2.0)
+
+
+def test_objects_from_outside_of_a_raw_transform_are_refused_since_all_is_written():
+    read = lift(jax.jit, lambda cell, x: cell.w[...] * x)
+    cell = Cell()
+    with pytest.raises(TraceWriteError, match=r"Cannot write .* from another trace level"):
+        jax.vmap(lambda x: read(cell, x))(jnp.ones(3))
+    assert jax.vmap(lambda x: read(Cell(x), x))(jnp.ones(3)).tolist() == [1.0] * 3
+    mapped = nnx.vmap(lambda cell, x: read(cell, x), in_axes=(None, 0))
+    assert mapped(cell, jnp.ones(3)).tolist() == [2.0] * 3
 
 
 def test_exception_leaves_the_objects_and_the_table_as_they_were():
