@@ -5,6 +5,7 @@ the case names the error that says so; a law asserts that error, and skips nothi
 """
 
 import dataclasses
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -43,6 +44,32 @@ class Case:
 def _is(x, number):
     """Whether an array has a value, as far as one can see."""
     return isinstance(x, jax.core.Tracer) or float(x) == number
+
+
+def _jit_partial(f):
+    return lambda *args, **kwargs: nnx.jit_partial(f, *args[:1])(*args[1:], **kwargs)
+
+
+def _cached_partial(f):
+    jitted = nnx.jit(f)
+    return lambda *args, **kwargs: nnx.cached_partial(jitted, *args[:1])(*args[1:], **kwargs)
+
+
+def _untouched(inspect):
+    """What looks at a function and runs it for no one, beside a call of the function."""
+
+    def lift(f):
+        def lifted(*args, **kwargs):
+            inspect(f)(*args, **kwargs)
+            return f(*args, **kwargs)
+
+        return lifted
+
+    return lift
+
+
+def _eval_shape(f):
+    return functools.partial(nnx.eval_shape, f)
 
 
 def _grad(f):
@@ -241,6 +268,8 @@ LANES = {"in_axes": (None, 0), "out_axes": 0}
 
 CASES = (
     Case("jit", nnx.jit, nnx.jit, cached=True),
+    Case("jit_partial", _jit_partial),
+    Case("cached_partial", _cached_partial, cached=True),
     Case("remat", nnx.remat, nnx.remat),
     Case("checkpoint", nnx.checkpoint, nnx.checkpoint),
     Case("grad", _grad, nnx.grad),
@@ -260,14 +289,10 @@ CASES = (
     Case("hessian", _jacobian(nnx.hessian, 2.0), nnx.hessian),
     Case("custom_vjp", _custom_vjp, traces=2, keywords=False),
     Case("custom_jvp", _custom_jvp, traces=2, keywords=False),
-    Case(
-        "shard_map",
-        _shard_map,
-        nnx.shard_map,
-        {"mesh": MESH, "in_specs": P(), "out_specs": P()},
-        settles=True,
-    ),
+    Case("shard_map", _shard_map, nnx.shard_map, SPECS, settles=True),
     Case("pmap", _pmap, nnx.pmap, {"in_axes": (None, 0)}, cached=True),
+    Case("eval_shape", _untouched(_eval_shape), traces=2),
+    Case("make_jaxpr", _untouched(nnx.make_jaxpr), traces=2),
     Case("checkify", _checkify, nnx.checkify),
     Case(
         "transform_metadata",
@@ -276,9 +301,10 @@ CASES = (
         {"in_axes": None, "out_axes": None, "partition": "lanes"},
     ),
 )
+# Those with a form of their own, and the tests that are theirs.
+ELSEWHERE = {"associative_scan": "test_associative_scan.py"}
 DECORATORS = tuple(case for case in CASES if case.wrapper is not None)
-# value_and_grad is grad, and is not tried twice.
-NESTING = tuple(case for case in CASES if case.name not in ("value_and_grad", "checkpoint"))
+NESTING = tuple(case for case in CASES if case.name != "checkpoint")  # which is remat
 PAIRS = tuple((outer, inner) for outer in NESTING for inner in NESTING)
 # Pairs that cannot be, with the error that says so.
 IMPOSSIBLE = {

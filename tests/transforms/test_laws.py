@@ -10,9 +10,31 @@ import pytest
 
 import nnxgraph as nnx
 from nnxgraph import _frame
-from tests.transforms.cases import CASES, DECORATORS, IMPOSSIBLE, PAIRS
+from tests.transforms.cases import CASES, DECORATORS, ELSEWHERE, IMPOSSIBLE, PAIRS
 from tests.transforms.subjects import Cell, Empty, Tied, f32, traced, values
 
+HOME = "nnxgraph.transforms."
+# What stands beside the transforms: prefixes, stages, and the mechanism by hand (test_manual.py).
+NO_TRANSFORMS = {
+    "Carry",
+    "DiffState",
+    "MergeContext",
+    "NodeStates",
+    "SplitContext",
+    "Stage",
+    "StateAxes",
+    "StateSharding",
+    "UpdateContext",
+    "current_update_context",
+    "from_tree",
+    "merge_context",
+    "merge_inputs",
+    "prefix",
+    "split_context",
+    "split_inputs",
+    "to_tree",
+    "update_context",
+}
 each = pytest.mark.parametrize("case", CASES, ids=str)
 each_decorator = pytest.mark.parametrize("case", DECORATORS, ids=str)
 each_pair = pytest.mark.parametrize(("outer", "inner"), PAIRS, ids=str)
@@ -29,6 +51,12 @@ class _Nothing:
 
     def __exit__(self, *error):
         return None
+
+
+def test_every_transform_is_a_case():
+    names = {name for name in nnx.__all__ if getattr(getattr(nnx, name), "__module__", "").startswith(HOME)}
+    listed = {case.name for case in CASES} | ELSEWHERE.keys() | NO_TRANSFORMS
+    assert names - listed == set()
 
 
 @each
