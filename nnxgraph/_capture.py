@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 
 from ._filters import PathIn
 from ._module import Module, record_output
-from ._recorder import OUTPUT, Recorder, open_recorders
+from ._recorder import OUTPUT, CallRecorder, open_recorders
 from ._repr import function_name, short
 from ._typing import MISSING, Missing
 from ._variable import Variable
@@ -32,9 +32,10 @@ def capture(
     The paths start at one module: `fn` itself, the object whose method it is, or the first argument that
     is or holds a module. What other modules sow is no affair of the capture.
 
-    Call it inside a transform: `nnx.jit(lambda model, x: nnx.capture(model, nnx.Intermediate)(x))`. Around
-    `nnx.jit`, `nnx.grad`, `nnx.remat` ... it works as far as those hand back what is sown; where they or
-    a raw JAX transform do not, sowing is an error.
+    It works inside of transforms, and around `nnx.jit`, `nnx.grad`, `nnx.remat` and their like: a compiled
+    function is traced once for all captures. Around maps, loops, branches, and transforms of JAX itself,
+    which could not hand back what is sown, sowing is an error: capture inside of them, as in
+    `nnx.vmap(lambda model, x: nnx.capture(model, nnx.Intermediate)(x))`.
 
     Args:
         fn: A module, a method of one, or a function that takes one.
@@ -72,7 +73,7 @@ def capture(
 
     @functools.wraps(fn, updated=())
     def captured(*args: Any, **kwargs: Any) -> Any:
-        recorder = Recorder(_root_of(fn, args, kwargs), var_types, method_outputs, init)
+        recorder = CallRecorder(_root_of(fn, args, kwargs), var_types, method_outputs, init)
         try:
             with recorder, _outputs_recorded(recorder):
                 output = fn(*args, **kwargs)
@@ -146,7 +147,7 @@ class _Calls:
 
 
 @contextlib.contextmanager
-def _outputs_recorded(recorder: Recorder) -> Iterator[None]:
+def _outputs_recorded(recorder: CallRecorder) -> Iterator[None]:
     """Record the calls of the modules below the root, if the recorder asks for them."""
     if recorder.outputs is None:
         yield

@@ -36,6 +36,9 @@ class Frame:
         "alive",
         "before",
         "cached",
+        "called_at",
+        "copies",
+        "fixed_form",
         "kept",
         "late",
         "name",
@@ -45,8 +48,17 @@ class Frame:
         "twins",
     )
 
-    def __init__(self, name: str, cached: bool = False, kept: Iterable[Any] = ()):
+    def __init__(
+        self,
+        name: str,
+        cached: bool = False,
+        kept: Iterable[Any] = (),
+        fixed_form: bool = False,
+        called_at: Birthplace = None,
+    ):
         self.name = name
+        self.fixed_form = fixed_form  # whether Variables that it only captures take nothing that is recorded
+        self.called_at = called_at  # where the transform was called, noted under a capture
         self.cached = cached  # whether the function runs only while it is traced, and not at each call
         self.kept = frozenset(map(id, kept))  # objects from outside whose changes will be handed back
         self.parent: Frame | None = thread.frame
@@ -55,6 +67,7 @@ class Frame:
         self.before: dict[Variable[Any], Any] = {}
         self.late: list[Variable[Any]] = []  # captured while running, in order of first use
         self.twins: dict[Variable[Any], Variable[Any]] = {}  # of Variables that are arguments too
+        self.copies: dict[int, tuple[Any, Any]] = {}  # objects built from arguments, and the caller's own
         self.alive = True
 
     def __enter__(self) -> Frame:
@@ -70,6 +83,7 @@ class Frame:
         thread.frame = self.parent
         self.alive = False
         self.twins = {}
+        self.copies = {}
 
     def bind(self, variable: Variable[Any], value: Any) -> None:
         """Give a Variable born outside the value that it has inside."""
@@ -134,10 +148,25 @@ def birthplace() -> Birthplace:
     return RawFrame(trace, frame)
 
 
-def _home(variable: Variable[Any]) -> Frame | None:
+def home_of(variable: Variable[Any]) -> Frame | None:
     """The frame that a Variable was born in, under whatever raw transform."""
     born = variable._nnx_born_in
     return born.parent if type(born) is RawFrame else born
+
+
+def frames_up_to(home: Frame | None) -> Iterator[Frame]:
+    """The frames that run inside of one, innermost first."""
+    frame = thread.frame
+    while frame is not None and frame is not home:
+        yield frame
+        frame = frame.parent
+
+
+def original_of(x: Any, home: Frame | None) -> Any:
+    """What a frame has for an object that transforms inside of it may have built from an argument."""
+    for frame in frames_up_to(home):
+        x = frame.copies.get(id(x), (x, x))[1]
+    return x
 
 
 def is_home(born: Birthplace) -> bool:
@@ -220,7 +249,7 @@ def stand_in(variable: Variable[Any]) -> Variable[Any]:
 
 def _here(variable: Variable[Any], frame: Frame | None) -> Variable[Any]:
     """The Variable that stands for this one in a frame: its twin if it has one, or itself."""
-    if frame is None or frame is _home(variable):
+    if frame is None or frame is home_of(variable):
         return variable
     outside = _here(variable, frame.parent)
     return frame.twins.get(outside, outside)
@@ -228,7 +257,7 @@ def _here(variable: Variable[Any], frame: Frame | None) -> Variable[Any]:
 
 def _read(variable: Variable[Any], frame: Frame | None) -> Any:
     """The value of a Variable as a frame sees it."""
-    home = _home(variable)
+    home = home_of(variable)
     if frame is home:
         return variable._value
     if frame is None:
@@ -269,7 +298,7 @@ def write(variable: Variable[Any], value: Any) -> None:
         return
     check_write(variable)
     variable = _here(variable, frame)
-    if _home(variable) is frame:
+    if home_of(variable) is frame:
         variable._value = value
         return
     assert frame is not None

@@ -153,8 +153,15 @@ LOST = {
     "jax.grad closure": lambda m, x: jax.grad(lambda x: m(x))(x),
     "jax.vmap": lambda m, x: jax.vmap(lambda x: m(x))(x[None]),
     "lax.scan": lambda m, x: jax.lax.scan(lambda c, x: (c, m(x)), 0, x[None]),
+    "nnx.grad in jax.jit": lambda m, x: jax.jit(nnx.grad(apply))(m, x),
+    "nnx.jit in jax.jit": lambda m, x: jax.jit(nnx.jit(apply))(m, x),
+    "closure of nnx.remat in jax.jit": lambda m, x: jax.jit(nnx.remat(lambda x: m(x)))(x),
+    "closure of nnx.jit in nnx.vmap": lambda m, x: nnx.vmap(nnx.jit(lambda x: m(x)))(x[None]),
+    "closure of nnx.vmap in nnx.jit": lambda m, x: nnx.jit(nnx.vmap(lambda x: m(x)))(x[None]),
+    "closure of nnx.cond in nnx.jit": lambda m, x: nnx.jit(
+        lambda x: nnx.cond(True, lambda x: m(x), jnp.sin, x)
+    )(x),
     "jax.jit in nnx.grad": lambda m, x: nnx.grad(lambda x: jax.jit(lambda x: m(x))(x))(x),
-    "nnx.jit closure": lambda m, x: nnx.jit(lambda x: m(x))(x),
     "nnx.vmap closure": lambda m, x: nnx.vmap(lambda x: m(x))(x[None]),
     "nnx.scan closure": lambda m, x: nnx.scan(lambda x: m(x), in_axes=0, out_axes=0)(x[None]),
     "nnx.cond closure": lambda m, x: nnx.cond(True, lambda x: m(x), lambda x: x, x),
@@ -173,10 +180,12 @@ def test_values_that_could_not_leave_a_transform_are_refused(name, kinds):
 
 
 @pytest.mark.parametrize("init", [None, {"layers": {0: {"p": 1.0}}}])
-def test_perturbations_of_copies_are_refused(init):
+@pytest.mark.parametrize("transform", [lambda f: nnx.vmap(f, in_axes=(None, 0)), jax.jit])
+def test_perturbations_of_copies_whose_original_is_not_known_are_refused(init, transform):
     kinds = (nnx.Perturbation,) if init is None else (nnx.Intermediate,)
-    with pytest.raises(CaptureTraceError, match=r"Double\.perturb: nnx.capture stands around jit"):
-        nnx.capture(nnx.jit(apply), *kinds, init=init)(Net(), ONE)
+    perturbs = transform(lambda net, x: net.perturb("p", x))
+    with pytest.raises(CaptureTraceError, match=r"Double\.perturb: nnx.capture stands around"):
+        nnx.capture(lambda net, x: perturbs(net.layers[0], x[None]), *kinds, init=init)(Net(), ONE)
 
 
 @pytest.mark.parametrize(

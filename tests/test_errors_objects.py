@@ -45,8 +45,10 @@ TABLE = [
     ),
     (
         errors.CaptureTraceError,
-        lambda: nnx.capture(nnx.remat(lambda m, x: m(x)), nnx.Perturbation)(Net(), ONE),
-        "Net.perturb: nnx.capture stands around remat, which would not hand back what is recorded "
+        lambda: nnx.capture(nnx.vmap(lambda m, x: m(x), in_axes=(None, 0)), nnx.Perturbation)(
+            Net(), ONE[None]
+        ),
+        "Net.perturb: nnx.capture stands around vmap, which would not hand back what is recorded "
         "here. Expected the capture inside of the transform, with its State among the results. "
         "Write `lambda model, x: nnx.capture(model, nnx.Intermediate)(x)` as the function that is "
         "transformed.",

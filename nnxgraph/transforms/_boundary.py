@@ -24,7 +24,8 @@ from typing import Any
 
 import jax
 
-from .._frame import Frame, check_changes, check_write, describe, has_twins, stand_in
+from .._frame import Frame, birthplace, check_changes, check_write, describe, has_twins, stand_in
+from .._recorder import open_recorders, recording_with
 from .._settings import GRAPH_MODE, Mode, check_tree
 from .._typing import Path
 from .._variable import Variable
@@ -91,6 +92,7 @@ class Boundary:
     results: Callable[[Path], Path] = lambda path: path  # where a part of the rest stands in the result
     always: frozenset[int] = frozenset()
     fresh: bool = False
+    fixed_form: bool = False  # whether what is captured takes nothing that is recorded under a capture
     carries: bool = False  # whether the first part of the result is what a loop carries
     checks_results: bool = False  # whether a returned input must stand in its own lane
     mode: Mode = GRAPH_MODE
@@ -121,7 +123,8 @@ class Boundary:
         layout = Layout(graphdef, tuple(resolver.lane_of), kept, fixed)
         leaves = walk.all_leaves()
         lanes = spread(leaves, layout.lane_of, len(self.lanes))
-        return Crossing(layout, lanes, leaves, walk.objects, named, captured, swaps)
+        here = birthplace() if open_recorders() else None
+        return Crossing(layout, lanes, leaves, walk.objects, named, captured, swaps, here)
 
     def _resolve(self, graphdef: GraphDef, objects: Sequence[Any], names: Names) -> Resolver:
         """The lanes of the arguments."""
@@ -168,8 +171,9 @@ class Boundary:
         def pure(layout: Layout, lanes: Lanes) -> Any:
             running = call if isinstance(call, Call) else call()
             running.traced = True
-            kept = running.crossing.kept
-            with KeptInPlace(kept), Frame(self.name, running.cached or running.discards, kept) as frame:
+            kept, recorders = running.crossing.kept, running.crossing.recorders
+            frame = self._frame(running)
+            with recording_with(recorders if running.cached else None), KeptInPlace(kept), frame:
                 inside, (captured, bound, args, kwargs) = self._enter(layout, lanes, frame, running)
                 g = holding(captured[1]) if holding is not None and captured[1] else f
                 head, out = self.head(g(*bound, *args, **kwargs))
@@ -179,6 +183,12 @@ class Boundary:
                 return head, packed
 
         return functools.wraps(f, updated=())(pure)
+
+    def _frame(self, call: Call) -> Frame:
+        """The frame of a call."""
+        crossing = call.crossing
+        discards = call.cached or call.discards
+        return Frame(self.name, discards, crossing.kept, self.fixed_form, crossing.called_at)
 
     def _enter(self, layout: Layout, lanes: Lanes, frame: Frame, call: Call) -> tuple[Inside, Any]:
         """(2) Build the arguments anew, but for kept objects: Variables get their value in the frame."""
@@ -200,6 +210,8 @@ class Boundary:
             change_object(x, record, build.attributes(record, iter(own_leaves)))
         root = build.value(graphdef.root, iter(leaves[: count_leaves(graphdef.root)]))
         frame.twins = {} if call.cached else call.twins(build.objects)
+        if not self.fixed_form and open_recorders():
+            frame.copies = call.copies(build.objects)
         self._name_axes(build.objects, leaf_starts(graphdef), layout.lane_of, NamedAxis.enter)
         flat = {k: jax.tree.flatten(v) for k, v in enumerate(leaves) if not hasattr(v, "shape")}
         return Inside(layout, build.objects, leaves, flat), root
@@ -329,6 +341,8 @@ class Boundary:
         out = build.value(change.root, iter(root_leaves))
         late = list(zip(call.written, feed, strict=True))
         self._write(crossing, dict(zip(change.written, values, strict=True)), edits, late)
+        for recorder in crossing.recorders:
+            recorder.hand_back()
         return out
 
     def _write(

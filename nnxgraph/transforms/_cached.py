@@ -8,18 +8,19 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import jax
 
 from .._frame import describe
+from .._recorder import ArgumentRecorder, recorders_for
 from .._repr import function_name
 from .._settings import Mode, current_mode
 from .._static import Static
 from ..errors import CaptureError, DonationError
 from ._boundary import Boundary
-from ._captures import Roots
+from ._captures import Captured, Roots
 from ._crossing import Call, Crossing, Missed, leaf_text
 from ._functions import Lifted, in_range
 
@@ -124,8 +125,12 @@ class Cached:
         args: tuple[Any, ...],
         kwargs: dict[str, Any],
         bound: tuple[Any, ...] | None = None,
+        recorded: bool = True,
     ) -> Crossing:
-        """The arguments of a call, taken apart; `bound` if it is not what the function came with."""
+        """The arguments of a call, taken apart; `bound` if it is not what the function came with.
+
+        Under a capture, what records for it is an argument too, if the program is one that is `recorded`.
+        """
         nums, names = self._static
         if nums or names:
             chosen = {in_range(i, len(args)) for i in nums}
@@ -133,7 +138,12 @@ class Cached:
             kwargs = {k: Static(v) if k in names else v for k, v in kwargs.items()}
         bound = self.user.bound if bound is None else bound
         boundary, names = program.boundary, self.user.names
-        crossing = boundary.split(args, kwargs, bound, self._roots(), names, self._swaps)
+        captured = self._roots()
+        crossing = boundary.split(args, kwargs, bound, captured, names, self._swaps)
+        if recorded and (recorders := recorders_for(crossing.objects)):
+            captured = _with_recorders(captured, recorders)
+            crossing = boundary.split(args, kwargs, bound, captured, names, self._swaps)
+            crossing = crossing.recorded_by(recorders)
         _check_donation(program.boundary, crossing)
         return crossing
 
@@ -169,6 +179,14 @@ class Cached:
         shown = tuple(map(describe, (*missed.variables, *missed.objects)))
         name = function_name(self.user.f)
         raise CaptureError(crossing.names.transform, name, shown, missed.writes) from None
+
+
+def _with_recorders(captured: Captured, recorders: Sequence[ArgumentRecorder]) -> Captured:
+    """What a function reaches by itself, and what records for it."""
+    own, count = captured.names, len(captured.objects)
+    variables = [v for recorder in recorders for v in recorder.variables()]
+    names = (*own[:count], *["what nnx.capture records"] * len(variables), *own[count:])
+    return captured._replace(objects=(*captured.objects, *variables), names=names)
 
 
 def _check_donation(boundary: Boundary, crossing: Crossing) -> None:

@@ -69,5 +69,5 @@ def library_code(x: Any) -> bool:
     if not hasattr(x, "__wrapped__") or isinstance(x, type):
         return False
     if isinstance(x, types.FunctionType):
-        return str(x.__globals__.get("__name__", "")).partition(".")[0] == _HOME
+        return not _is_users(x.__globals__.get("__name__"))
     return not belongs_to_user(type(x))

@@ -83,7 +83,8 @@ class Stage:
         """
         if not isinstance(self._stage, jax.stages.Compiled):
             raise StageError(type(self._stage).__name__)
-        call = Call(self._cached.crossing(self._program, args, dict(sorted(kwargs.items()))))
+        kwargs, recorded = dict(sorted(kwargs.items())), bool(self._layout.recorded)
+        call = Call(self._cached.crossing(self._program, args, kwargs, recorded=recorded))
         if call.crossing.layout != self._layout:
             raise StageError(None)
         _, packed = self._stage(call.crossing.layout, *call.crossing.lanes)
@@ -303,13 +304,32 @@ def _compiled(
     return jax.jit(named, donate_argnums=donated, **options)
 
 
-def jit_partial(fun: Callable[..., Any], *partial_args: Any, **options: Any) -> Callable[..., Any]:
+def jit_partial(
+    fun: Callable[..., Any], *partial_args: Any, in_shardings: Any = None, out_shardings: Any = None,
+    static_argnums: int | tuple[int, ...] | None = None, static_argnames: str | tuple[str, ...] | None = None,
+    donate_argnums: int | tuple[int, ...] | None = None, donate_argnames: str | tuple[str, ...] | None = None,
+    keep_unused: bool = False, device: Any = None, backend: str | None = None, inline: bool = False,
+    compiler_options: dict[str, Any] | None = None,
+    graph: bool | None = None, graph_updates: bool | None = None,
+) -> Callable[..., Any]:  # fmt: skip
     """`nnx.jit` of a function whose first arguments are given already.
 
     Args:
         fun: The function, method or callable object.
         *partial_args: Its first arguments; what the function does to them happens to these very objects.
-        **options: Those of `nnx.jit`; positions and shardings count the first arguments too.
+        in_shardings: As for `nnx.jit`; the first arguments count too.
+        out_shardings: As for `nnx.jit`.
+        static_argnums: As for `nnx.jit`; the first arguments count too.
+        static_argnames: As for `nnx.jit`.
+        donate_argnums: As for `nnx.jit`; the first arguments count too.
+        donate_argnames: As for `nnx.jit`.
+        keep_unused: As for `jax.jit`.
+        device: As for `jax.jit`.
+        backend: As for `jax.jit`.
+        inline: As for `jax.jit`.
+        compiler_options: As for `jax.jit`.
+        graph: False to refuse shared Variables.
+        graph_updates: False to propagate values of Variables only.
 
     Returns:
         A function of the other arguments.
@@ -320,7 +340,13 @@ def jit_partial(fun: Callable[..., Any], *partial_args: Any, **options: Any) -> 
         >>> forward(jnp.ones((1, 2))).shape
         (1, 3)
     """
-    return cached_partial(jit(fun, **options), *partial_args)
+    jitted = jit(
+        fun, in_shardings=in_shardings, out_shardings=out_shardings, static_argnums=static_argnums,
+        static_argnames=static_argnames, donate_argnums=donate_argnums, donate_argnames=donate_argnames,
+        keep_unused=keep_unused, device=device, backend=backend, inline=inline,
+        compiler_options=compiler_options, graph=graph, graph_updates=graph_updates,
+    )  # fmt: skip
+    return cached_partial(jitted, *partial_args)
 
 
 def cached_partial(

@@ -30,7 +30,7 @@ _LANE = "operands"
 def _boundary(name: str, graph: bool | None, graph_updates: bool | None, **options: Any) -> Boundary:
     """The Boundary of control flow: all leaves in one lane."""
     mode = current_mode(graph, graph_updates)
-    return Boundary(name, (_LANE,), _LANE, _LANE, _LANE, _LANE, mode=mode, **options)
+    return Boundary(name, (_LANE,), _LANE, _LANE, _LANE, _LANE, fixed_form=True, mode=mode, **options)
 
 
 def cond(

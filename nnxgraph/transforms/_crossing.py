@@ -8,7 +8,8 @@ from typing import Any
 
 import jax
 
-from .._frame import Frame, is_outside, stand_in
+from .._frame import Birthplace, Frame, is_outside, stand_in
+from .._recorder import ArgumentRecorder
 from .._typing import Path
 from .._variable import Variable
 from ..graph._graphdef import Desc, GraphDef, leaf_starts, record_leaves
@@ -27,6 +28,7 @@ class Layout:
     lane_of: tuple[int, ...]
     kept: int = 0  # how many objects, the first ones, stay in place
     fixed: tuple[Same, ...] = ()  # arrays in kept objects that are constants of the program
+    recorded: tuple[Any, ...] = ()  # what the recorders that are open ask for
 
 
 @jax.tree_util.register_static
@@ -70,6 +72,11 @@ class Call:
         pairs = zip(self.crossing.objects, inside, strict=True)
         return {stand_in(x): twin for x, twin in pairs if isinstance(x, Variable) and x is not twin}
 
+    def copies(self, inside: Sequence[Any]) -> dict[int, tuple[Any, Any]]:
+        """The objects built inside, by their ids, with those of the caller that they stand for."""
+        pairs = zip(inside, self.crossing.objects, strict=True)
+        return {id(x): (x, own) for x, own in pairs if x is not own and not isinstance(x, Variable)}
+
     def claim(self, x: Any, frame: Frame) -> int | None:
         """The number of an object that the function reached by itself; None for one that it made."""
         if not is_outside(x, frame):
@@ -103,11 +110,19 @@ class Crossing:
     names: Names
     captured: Captured = NOTHING_CAPTURED
     swaps: bool = False  # whether arrays in kept objects are arguments, and not constants
+    called_at: Birthplace = None  # noted under a capture
+    recorders: tuple[ArgumentRecorder, ...] = ()  # those of a cached function under a capture
 
     @property
     def kept(self) -> list[Any]:
         """The objects that stay in place."""
         return self.objects[: self.layout.kept]
+
+    def recorded_by(self, recorders: tuple[ArgumentRecorder, ...]) -> Crossing:
+        """The same, of a function that records."""
+        asked = tuple(recorder.signature for recorder in recorders)
+        layout = dataclasses.replace(self.layout, recorded=asked)
+        return dataclasses.replace(self, layout=layout, recorders=recorders)
 
 
 @dataclasses.dataclass

@@ -149,7 +149,7 @@ def _by_lane(
     user = lifted(f)
     in_axes, out_axes = read_prefixes(*prefixes)
     lanes = tuple(collect_lanes(None, 0, in_axes, out_axes))
-    crossed = Boundary(name, lanes, in_axes, 0, out_axes, checks_results=True, axes=axes)
+    crossed = Boundary(name, lanes, in_axes, 0, out_axes, checks_results=True, axes=axes, fixed_form=True)
 
     @functools.wraps(f, updated=())
     def wrapper(*args: Any, **kwargs: Any) -> Any:

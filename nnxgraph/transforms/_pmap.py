@@ -145,6 +145,7 @@ def _boundary(
         out_axes,
         always=frozenset(i for i, lane in enumerate(lanes) if type(lane) is _Donated),
         checks_results=True,
+        fixed_form=True,
         axes=named_axis(metadata),
         mode=form.mode,
         parameter="in_axes",

@@ -192,6 +192,7 @@ def scan(
             head=axes.split_result,
             results=axes.result_path,
             checks_results=True,
+            fixed_form=True,
             carries=axes.carry_in is not None,
             axes=named_axis(transform_metadata),
             mode=mode,

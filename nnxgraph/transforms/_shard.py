@@ -99,6 +99,7 @@ def shard_map(
             _WHOLE,
             mode=current_mode(graph, graph_updates),
             checks_results=True,
+            fixed_form=True,
             parameter="in_specs",
             result_parameter="out_specs",
         )

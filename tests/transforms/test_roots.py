@@ -354,3 +354,12 @@ def test_functions_among_the_arguments_of_a_partial_are_looked_through(partial):
     cell.w[...] = f32(5.0)
     assert float(f(f32(1.0))) == 5.0
     assert float(cell.n[...]) == 3.0
+
+
+@pytest.mark.parametrize("raw", [jax.grad, jax.vmap, jax.checkpoint, jax.jacfwd, jax.jit])
+def test_what_a_function_reaches_under_a_raw_transform_is_found(raw):
+    cell = Cell()
+    jitted = nnx.jit(raw(lambda x: cell.w[...] * x))
+    for w in (2.0, 5.0):
+        cell.w[...] = f32(w)
+        assert float(jitted(jnp.ones((1,) if raw is jax.vmap else ())).sum()) == w
