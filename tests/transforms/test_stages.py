@@ -127,6 +127,14 @@ def test_compiler_options_reach_the_compiler():
         nnx.jit(loss, compiler_options={"no_such_option": True})(Cell(), f32(1.0))
 
 
+def test_partial_takes_the_options_of_jit():
+    own, options = (
+        {k: p.default for k, p in inspect.signature(f).parameters.items() if p.kind is p.KEYWORD_ONLY}
+        for f in (nnx.jit_partial, nnx.jit)
+    )
+    assert own == options
+
+
 def test_partials_keep_their_first_arguments():
     cell = Cell()
     f, runs = traced(lambda cell, x, *, scale: cell.loss(x) * scale)
