@@ -4,6 +4,7 @@ The imports are read from the source, so a faulty module is found without being 
 """
 
 import ast
+import re
 from collections.abc import Iterator
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
@@ -149,6 +150,13 @@ def test_module_has_a_layer(path):
 @pytest.mark.parametrize("name", [name for name in LAYER if name])
 def test_layer_is_in_the_contributors_table(name):
     assert f"``{name}``" in (ROOT / "CONTRIBUTING.rst").read_text("utf-8")
+
+
+def test_modules_of_the_transforms_are_in_the_contributors_table():
+    text = (ROOT / "CONTRIBUTING.rst").read_text("utf-8")
+    rows = re.findall(r"^``(_\w+)``  ", text, re.MULTILINE)
+    modules = [path.stem for path in (ROOT / "nnxgraph/transforms").glob("_*.py") if path.stem != "__init__"]
+    assert sorted(rows) == sorted(modules)
 
 
 @of_files
