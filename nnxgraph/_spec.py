@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from ._frame import Birthplace, check_change
-from ._static import own_copy, packed, static_key
+from ._static import held_by, own_copy, packed, static_key
 from ._typing import MISSING, Missing
 from .errors import AttributeNotFoundError
 
@@ -35,7 +35,7 @@ class VariableSpec:
     @classmethod
     def of(cls, kind: type[Variable[Any]], metadata: Mapping[str, Any]) -> VariableSpec:
         """The one spec of this kind with this metadata."""
-        key = (kind, frozenset((name, static_key(value)) for name, value in metadata.items()))
+        key = (kind, frozenset((n, static_key(v), *held_by(v)) for n, v in metadata.items()))
         spec = cls._table.get(key)
         if spec is None:
             spec = object.__new__(cls)

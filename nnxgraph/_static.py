@@ -222,6 +222,42 @@ def is_mutable(x: Any) -> bool:
     return False
 
 
+def held_by(x: Any) -> tuple[Hashable, ...]:
+    """The mutable things that functions in a value hold, each equal only to itself.
+
+    Two functions that hold equal lists are one program as long as nothing is appended, and not one function.
+    """
+    found: dict[int, _Is] = {}
+    _find_held(x, False, found, set())
+    return tuple(found.values())
+
+
+def _find_held(x: Any, in_function: bool, found: dict[int, _Is], seen: set[int]) -> None:
+    """Note what a value holds, if it stands in a function."""
+    if type(x) in _REUSED or id(x) in seen:
+        return
+    seen.add(id(x))
+    if in_function and is_mutable(x):
+        found[id(x)] = _Is(x)
+    elif isinstance(x, types.FunctionType):
+        rebound = _rebound_names(x.__code__)
+        for name, cell in zip(x.__code__.co_freevars, x.__closure__ or (), strict=True):
+            if name in rebound:
+                found[id(cell)] = _Is(cell)
+            elif cell != _EMPTY_CELL:
+                _find_held(cell.cell_contents, True, found, seen)
+        for part in (x.__defaults__, *(x.__kwdefaults__ or {}).values()):
+            _find_held(part, True, found, seen)
+    elif isinstance(x, types.MethodType):
+        _find_held(x.__func__, True, found, seen)
+    elif isinstance(x, functools.partial):
+        for part in (x.func, x.args, *x.keywords.values()):
+            _find_held(part, True, found, seen)
+    elif isinstance(x, (list, tuple, dict)):
+        for part in x.values() if isinstance(x, dict) else x:
+            _find_held(part, in_function, found, seen)
+
+
 def own_copy(x: Any) -> Any:
     """A copy of the mutable parts of a static value; what they hold otherwise stays shared."""
     if not is_mutable(x):
@@ -280,6 +316,9 @@ def packed(x: Any) -> Any:
         if isinstance(name, str) and getattr(sys.modules.get(module or ""), name, None) is x:
             return _Named(str(module), name)
     return x
+
+
+_EMPTY_CELL = types.CellType()
 
 
 class Static:

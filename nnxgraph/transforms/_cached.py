@@ -8,19 +8,19 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 import jax
 
 from .._frame import describe
-from .._recorder import ArgumentRecorder, recorders_for
+from .._recorder import recorders_for
 from .._repr import function_name
 from .._settings import Mode, current_mode
 from .._static import Static
 from ..errors import CaptureError, DonationError
 from ._boundary import Boundary
-from ._captures import Captured, Roots
+from ._captures import Captured, Roots, functions_of
 from ._crossing import Call, Crossing, Missed, leaf_text
 from ._functions import Lifted, in_range
 
@@ -77,6 +77,7 @@ class Cached:
         self._static = static
         self._roots = Roots(user.f, given=user.bound) if roots is None else roots
         self._rebuild = rebuild  # the user's function from the functions that the roots look through
+        self._behind: dict[tuple[int, ...], Roots] = {}  # by the functions that they look through
         self._swaps = False  # whether the function replaces arrays in captured objects
         self._programs: dict[Form, Program] = {}
         self._running = _Running()
@@ -107,6 +108,8 @@ class Cached:
                 continue
             if call.traced:
                 self._roots.traced(call.crossing.captured)
+                for roots, found in call.crossing.behind:
+                    roots.traced(found)
             self._swaps = self._swaps or call.writes_arrays
             return program, made, call
 
@@ -138,14 +141,35 @@ class Cached:
             kwargs = {k: Static(v) if k in names else v for k, v in kwargs.items()}
         bound = self.user.bound if bound is None else bound
         boundary, names = program.boundary, self.user.names
-        captured = self._roots()
-        crossing = boundary.split(args, kwargs, bound, captured, names, self._swaps)
+
+        def split(captured: Captured) -> Crossing:
+            return boundary.split(args, kwargs, bound, captured, names, self._swaps)
+
+        crossing = self._with_functions(split, self._roots())
         if recorded and (recorders := recorders_for(crossing.objects)):
-            captured = _with_recorders(captured, recorders)
-            crossing = boundary.split(args, kwargs, bound, captured, names, self._swaps)
-            crossing = crossing.recorded_by(recorders)
+            variables = [v for recorder in recorders for v in recorder.variables()]
+            captured = crossing.captured.having(variables, "what nnx.capture records")
+            crossing = self._with_functions(split, captured).recorded_by(recorders)
         _check_donation(program.boundary, crossing)
         return crossing
+
+    def _with_functions(self, split: Callable[[Captured], Crossing], captured: Captured) -> Crossing:
+        """The arguments of a call, with what functions in attributes of objects, and hooks, reach."""
+        added: set[int] = set()
+        while True:
+            crossing = split(captured)
+            functions = functions_of(crossing.layout.graphdef)
+            if not functions:
+                return crossing
+            numbers = tuple(map(id, functions))
+            roots = self._behind.get(numbers) or self._behind.setdefault(numbers, Roots(given=functions))
+            found = roots()
+            added |= set(map(id, crossing.kept))
+            new = [x for x in found.objects if id(x) not in added]
+            if not new:
+                return crossing.reaching(roots, found)
+            added |= set(map(id, new))
+            captured = captured.having(new, "what a function in an attribute reaches")
 
     def _program(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Program:
         """The program for calls of this form."""
@@ -179,14 +203,6 @@ class Cached:
         shown = tuple(map(describe, (*missed.variables, *missed.objects)))
         name = function_name(self.user.f)
         raise CaptureError(crossing.names.transform, name, shown, missed.writes) from None
-
-
-def _with_recorders(captured: Captured, recorders: Sequence[ArgumentRecorder]) -> Captured:
-    """What a function reaches by itself, and what records for it."""
-    own, count = captured.names, len(captured.objects)
-    variables = [v for recorder in recorders for v in recorder.variables()]
-    names = (*own[:count], *["what nnx.capture records"] * len(variables), *own[count:])
-    return captured._replace(objects=(*captured.objects, *variables), names=names)
 
 
 def _check_donation(boundary: Boundary, crossing: Crossing) -> None:

@@ -7,7 +7,8 @@ object is simply the new root. Only what the code mentions is looked at.
 
 Found are closure cells, globals, attributes of the user's modules, defaults, partials, the objects of
 methods, helper functions and what these reach, containers, and plain objects of the user's classes. If a
-trace meets a Variable that was not found, `deepen` looks into the classes of all objects too.
+trace meets a Variable that was not found, `deepen` looks into the classes of all objects too. Functions in
+attributes of objects and hooks of Variables have Roots of their own: the GraphDef of a call names them.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ import numpy as np
 
 from .._static import Static
 from .._trees import one_level
+from ..graph._graphdef import GraphDef, descriptions
 from ..graph._registry import is_graph_value
 from ._code import Mentioned, belongs_to_user, library_code, mentioned
 
@@ -34,7 +36,9 @@ _PLAIN = (enum.Enum, np.dtype, np.ndarray, np.generic)
 _NAMESPACES = (types.SimpleNamespace, argparse.Namespace)
 _WHOLE = (type, str, bytes, int, float, complex)  # what is derived from them is compared by identity
 _WALKED = (list, tuple, dict, set, frozenset)
+_FUNCTIONS = (types.FunctionType, types.MethodType, functools.partial)
 _SLOT = (types.MemberDescriptorType,)
+_KEY = (0, 2)  # where the key of what is captured stands in the graph of a call
 _NOTHING = object()  # what an empty cell holds, or a name that is gone
 
 
@@ -92,6 +96,12 @@ class Captured(NamedTuple):
     key: Static | None = None
     names: tuple[str, ...] = ()
     places: tuple[_Place, ...] = ()
+
+    def having(self, objects: Sequence[Any], name: str) -> Captured:
+        """The same with more objects."""
+        count = len(self.objects)
+        names = (*self.names[:count], *[name] * len(objects), *self.names[count:])
+        return self._replace(objects=(*self.objects, *objects), names=names)
 
 
 NOTHING_CAPTURED = Captured()
@@ -167,7 +177,7 @@ def _role(x: Any) -> _Role:
         return _Role.CONSTANT
     if isinstance(x, jax.Array):
         return _Role.ARRAY
-    if isinstance(x, (types.FunctionType, types.MethodType, functools.partial)) or library_code(x):
+    if isinstance(x, _FUNCTIONS) or library_code(x):
         return _Role.CODE
     if isinstance(x, _WALKED) or one_level(x) is not None:
         return _Role.CONTAINER
@@ -209,6 +219,22 @@ def _default(function: Callable[[], Any], field: str, key: Any) -> Any:
         return getattr(function(), field)[key]
     except (LookupError, TypeError, AttributeError):
         return _NOTHING
+
+
+def functions_of(graphdef: GraphDef) -> tuple[Any, ...]:
+    """The user's functions in the attributes of a graph's objects, and the hooks of its Variables."""
+    known = _functions.get(graphdef)
+    if known is None:
+        parts = descriptions(graphdef)
+        values = [desc[1].value for path, desc, _ in parts if desc[0] == "static" and path[:2] != _KEY]
+        specs = dict.fromkeys(record[1] for record in graphdef.records if record[0] == "variable")
+        below = _below([*values, *(spec.hooks for spec in specs)], [])
+        found = {id(f): f for f in below if isinstance(f, _FUNCTIONS) and belongs_to_user(f)}
+        known = _functions[graphdef] = tuple(found.values())
+    return known
+
+
+_functions: weakref.WeakKeyDictionary[GraphDef, tuple[Any, ...]] = weakref.WeakKeyDictionary()
 
 
 class _Scan:

@@ -10,10 +10,11 @@ import jax
 
 from .._frame import Birthplace, Frame, is_outside, stand_in
 from .._recorder import ArgumentRecorder
+from .._static import Static
 from .._typing import Path
 from .._variable import Variable
 from ..graph._graphdef import Desc, GraphDef, leaf_starts, record_leaves
-from ._captures import NOTHING_CAPTURED, Captured, Same
+from ._captures import NOTHING_CAPTURED, Captured, Roots, Same
 from ._lanes import Names
 
 Lanes = tuple[list[Any], ...]
@@ -29,6 +30,7 @@ class Layout:
     kept: int = 0  # how many objects, the first ones, stay in place
     fixed: tuple[Same, ...] = ()  # arrays in kept objects that are constants of the program
     recorded: tuple[Any, ...] = ()  # what the recorders that are open ask for
+    behind: Static | None = None  # what functions in attributes and hooks depend on
 
 
 @jax.tree_util.register_static
@@ -112,11 +114,17 @@ class Crossing:
     swaps: bool = False  # whether arrays in kept objects are arguments, and not constants
     called_at: Birthplace = None  # noted under a capture
     recorders: tuple[ArgumentRecorder, ...] = ()  # those of a cached function under a capture
+    behind: tuple[tuple[Roots, Captured], ...] = ()  # what functions in attributes and hooks reach
 
     @property
     def kept(self) -> list[Any]:
         """The objects that stay in place."""
         return self.objects[: self.layout.kept]
+
+    def reaching(self, roots: Roots, found: Captured) -> Crossing:
+        """The same, of a function that depends on what other functions reach."""
+        layout = dataclasses.replace(self.layout, behind=found.key)
+        return dataclasses.replace(self, layout=layout, behind=((roots, found),))
 
     def recorded_by(self, recorders: tuple[ArgumentRecorder, ...]) -> Crossing:
         """The same, of a function that records."""
