@@ -1,6 +1,9 @@
 """`capture` around compiled functions and derivatives: what they sow arrives, and they serve each capture."""
 
 import functools
+import gc
+import threading
+import weakref
 
 import jax
 import jax.numpy as jnp
@@ -252,3 +255,58 @@ def test_nothing_is_recorded_of_a_call_that_fails():
     fails = Fails()
     assert not nnx.capture(tries, nnx.Intermediate)(fails, ONE)[1]
     assert vars(fails) == {}
+
+
+def test_threads_capture_around_one_jitted_function():
+    net, jitted, results = Double(), nnx.jit(apply), []
+
+    def work(x):
+        for _ in range(10):
+            _, state = nnx.capture(jitted, nnx.Intermediate)(net, x)
+            results.append(plain(state) == {"h": (float(x),)})
+
+    threads = [threading.Thread(target=work, args=(i * ONE,)) for i in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert results == [True] * 80
+
+
+@pytest.mark.parametrize("options", [{"graph": False}, {"graph_updates": False}])
+def test_what_is_sown_arrives_in_every_mode(options):
+    jitted = nnx.jit(apply, **options)
+    _, state = nnx.capture(jitted, nnx.Intermediate)(Double(), ONE)
+    assert plain(state) == {"h": (1.0,)}
+
+
+def test_neither_tracers_nor_models_are_kept():
+    net, jitted = Double(), nnx.jit(nnx.grad(nnx.jit(apply), argnums=1))
+    with jax.checking_leaks():
+        _, state = nnx.capture(jitted, *KINDS)(net, ONE)
+    assert plain(state) == {"h": (1.0,)}
+    model = weakref.ref(net)
+    del net
+    gc.collect()
+    assert model() is None
+
+
+def test_training_step_over_captured_objects_is_captured():
+    net = Double()
+    net.w = nnx.Param(ONE)
+    metrics = nnx.MultiMetric(loss=nnx.metrics.Average("loss"))
+    rngs = nnx.Rngs(0)
+
+    @nnx.jit
+    def step(x):
+        loss, grads = nnx.value_and_grad(lambda net: net(x * net.w))(net)
+        metrics.update(loss=loss)
+        net.w[...] -= 0.25 * grads["w"][...]
+        return rngs.uniform(())
+
+    draws = []
+    for _ in range(2):
+        draw, state = nnx.capture(lambda net, x: step(x), nnx.Intermediate)(net, ONE)
+        draws.append(float(draw))
+    assert plain(state) == {"h": (0.5,)}
+    assert (float(net.w[...]), float(metrics.compute()["loss"]), draws[0] != draws[1]) == (0.0, 1.5, True)
