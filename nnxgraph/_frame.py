@@ -199,11 +199,18 @@ def check_change(owner: Any, what: str, holds_data: Callable[[], bool]) -> None:
         frame = frame.parent
 
 
+def is_left_over(x: Any) -> bool:
+    """Whether a Variable or object was made in a function that ended, and not handed back."""
+    born = birth_of(x)
+    born = born.parent if type(born) is RawFrame else born
+    return born is not None and not born.alive
+
+
 def is_outside(x: Any, frame: Frame) -> bool:
     """Whether an object was there before the frame, and is not left over from a function that ended."""
     born = birth_of(x)
     born = born.parent if type(born) is RawFrame else born
-    return born is not frame and (born is None or born.alive)
+    return born is not frame and not is_left_over(x)
 
 
 def birth_of(x: Any) -> Birthplace:

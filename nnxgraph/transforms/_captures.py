@@ -25,6 +25,7 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
+from .._frame import is_left_over
 from .._static import Static
 from .._trees import one_level
 from ..graph._graphdef import GraphDef, descriptions
@@ -172,7 +173,7 @@ def _role(x: Any) -> _Role:
     if x is _NOTHING:
         return _Role.OTHER
     if is_graph_value(x):
-        return _Role.OBJECT
+        return _Role.CONSTANT if is_left_over(x) else _Role.OBJECT
     if type(x) in _CONSTANTS or isinstance(x, _PLAIN):
         return _Role.CONSTANT
     if isinstance(x, jax.Array):
@@ -452,8 +453,8 @@ class _Reading:
         elif role is _Role.CODE:
             form.append(_code_key(x))
         elif role is _Role.CONSTANT:
-            large = isinstance(x, np.ndarray) and x.size > 64
-            form.append(Same(x) if large else x)
+            by_identity = is_graph_value(x) or (isinstance(x, np.ndarray) and x.size > 64)
+            form.append(Same(x) if by_identity else x)
 
     def close(self, number: int, form: list[Any], left: dict[int, _Left]) -> None:
         """All of one slot is added; what a trace left there counts as what it found."""

@@ -138,3 +138,11 @@ def test_module_that_holds_its_own_method_is_one_object(transform):
     own = Own()
     assert [float(run(own)) for _ in range(2)] == [11.0, 22.0]
     assert float(own.n[...]) == 22.0
+
+
+def test_what_a_trace_left_in_a_list_is_no_reason_to_fail_or_to_trace_anew():
+    kept = []
+    f, runs = traced(lambda x: kept.append(nnx.Param(x)) or x)
+    jitted = nnx.jit(f)
+    assert [float(jitted(f32(1.0))) for _ in range(3)] == [1.0] * 3
+    assert (len(kept), len(runs)) == (1, 1)
