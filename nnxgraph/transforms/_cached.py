@@ -146,6 +146,8 @@ class Cached:
             return boundary.split(args, kwargs, bound, captured, names, self._swaps)
 
         crossing = self._with_functions(split, self._roots())
+        while self._roots.misses(crossing.objects):
+            crossing = self._with_functions(split, self._roots())
         if recorded and (recorders := recorders_for(crossing.objects)):
             variables = [v for recorder in recorders for v in recorder.variables()]
             captured = crossing.captured.having(variables, "what nnx.capture records")

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import argparse
 import builtins
+import collections
 import enum
 import functools
 import types
@@ -31,13 +32,15 @@ from .._trees import one_level
 from ..graph._graphdef import GraphDef, descriptions
 from ..graph._registry import is_graph_value
 from ._code import Mentioned, belongs_to_user, library_code, mentioned
+from ._holding import Place, holding
 
 _CONSTANTS = frozenset({bool, int, float, complex, str, bytes, type(None)})
 _PLAIN = (enum.Enum, np.dtype, np.ndarray, np.generic)
 _NAMESPACES = (types.SimpleNamespace, argparse.Namespace)
 _WHOLE = (type, str, bytes, int, float, complex)  # what is derived from them is compared by identity
-_WALKED = (list, tuple, dict, set, frozenset)
+_WALKED = (list, tuple, dict, set, frozenset, collections.deque)
 _FUNCTIONS = (types.FunctionType, types.MethodType, functools.partial)
+_LIFE = frozenset(f"__{x}__" for x in ("init", "new", "post_init", "repr", "str", "eq", "hash", "del"))
 _SLOT = (types.MemberDescriptorType,)
 _KEY = (0, 2)  # where the key of what is captured stands in the graph of a call
 _NOTHING = object()  # what an empty cell holds, or a name that is gone
@@ -76,14 +79,6 @@ class Same:
         return self._hash
 
 
-class _Place(NamedTuple):
-    """Where a function itself holds an array: a cell of its closure, or a name in its globals."""
-
-    function: int
-    is_cell: bool
-    name: str
-
-
 class Captured(NamedTuple):
     """What a function reaches by itself at one call.
 
@@ -96,7 +91,7 @@ class Captured(NamedTuple):
     arrays: tuple[Any, ...] = ()
     key: Static | None = None
     names: tuple[str, ...] = ()
-    places: tuple[_Place, ...] = ()
+    places: tuple[Place, ...] = ()
 
     def having(self, objects: Sequence[Any], name: str) -> Captured:
         """The same with more objects."""
@@ -132,9 +127,9 @@ class _Slot(NamedTuple):
     read: Callable[[], Any]
     name: str
     role: _Role
-    code: tuple[Callable[[], Any], ...]  # references to the code in it that was looked through
+    code: tuple[Callable[[Any], bool], ...]  # whether a value is the code in it that was looked through
     owner: tuple[Any, ...]  # what binds the name: a cell, or a namespace and the name
-    place: _Place | None = None
+    place: Place | None = None
 
     def values(self, x: Any, form: list[Any]) -> Iterator[tuple[Any, _Role]]:
         """What it holds, or what its container holds, with the roles; the containers go to `form`."""
@@ -150,9 +145,10 @@ def _reference(x: Any) -> Callable[[], Any]:
         return lambda: x
 
 
-def _nothing() -> Any:
-    """Refers to nothing."""
-    return _NOTHING
+def _is_same(x: Any) -> Callable[[Any], bool]:
+    """A test for the very same value, with the same code if it is a function."""
+    reference, code = _reference(x), x.__code__ if isinstance(x, types.FunctionType) else None
+    return lambda y: reference() is y and (code is None or y.__code__ is code)
 
 
 def _cell(cell: types.CellType) -> Any:
@@ -238,6 +234,13 @@ def functions_of(graphdef: GraphDef) -> tuple[Any, ...]:
 _functions: weakref.WeakKeyDictionary[GraphDef, tuple[Any, ...]] = weakref.WeakKeyDictionary()
 
 
+def _operations(cls: type) -> set[str]:
+    """The names under which Python itself calls methods of the instances of a class."""
+    own = [attribute for c in cls.__mro__ if belongs_to_user(c) for attribute in vars(c).items()]
+    names = {name for name, value in own if isinstance(value, types.FunctionType)}
+    return {name for name in names - _LIFE if name.startswith("__") and name.endswith("__")}
+
+
 class _Scan:
     """Looks through functions; `classes` are those whose methods the functions may call, if it is deep."""
 
@@ -248,6 +251,8 @@ class _Scan:
         self._names: set[str] = set()  # attributes that the code mentions
         self._changed: set[tuple[Any, ...]] = set()  # owners of the names that the code binds
         self._seen: dict[int, Any] = {}  # with the values: they keep their ids
+        self._numbers: dict[int, int] = {}  # of the user's functions, by their ids
+        self._again: set[int] = set()  # those of them that are reached by another way too
         self._instances: list[Any] = []
         self._done: set[tuple[int, str]] = set()
         for i, f in enumerate(functions):
@@ -256,20 +261,25 @@ class _Scan:
             if _role(x) is _Role.CODE:
                 self._value(x, "an argument of a partial")
         self._attributes()
-        self.slots = [s._replace(place=None) if s.owner in self._changed else s for s in self.slots]
+        self.slots = [s._replace(place=None) if self._stays(s) else s for s in self.slots]
+
+    def _stays(self, slot: _Slot) -> bool:
+        """Whether an array stays where it is: where code binds the name, or would run with the old one."""
+        place = slot.place
+        return slot.owner in self._changed or (place is not None and place.function in self._again)
 
     def _slot(
         self,
         read: Callable[[], Any],
         name: str,
         owner: tuple[Any, ...] = (None,),
-        place: _Place | None = None,
+        place: Place | None = None,
     ) -> None:
         """Watch a name, and look through what it holds."""
         x = read()
         slot = _Slot(read, name, _role(x), (), owner, place)
         values = list(slot.values(x, []))
-        code = tuple(_reference(value) for value, role in values if role in _LOOKED_THROUGH)
+        code = tuple(_is_same(value) for value, role in values if role in _LOOKED_THROUGH)
         self.slots.append(slot._replace(code=code))
         for value, _ in values:
             self._value(value, name)
@@ -303,14 +313,17 @@ class _Scan:
     def _function(self, f: types.FunctionType, number: int | None = None) -> None:
         """Watch what a function holds and names."""
         if id(f) in self._seen or not belongs_to_user(f):
+            self._again |= {self._numbers[id(f)]} if id(f) in self._numbers else set()
             return
         self._seen[id(f)] = f
+        if number is not None:
+            self._numbers[id(f)] = number
         code = mentioned(f.__code__)
-        self._names |= code.attributes | (code.strings if self.deep else frozenset())
+        self._names |= code.attributes | (code.strings if self.deep or code.by_name() else frozenset())
         for name, cell in zip(f.__code__.co_freevars, f.__closure__ or (), strict=True):
             if name in code.bound:
                 self._changed.add((id(cell), None))
-            place = None if number is None else _Place(number, True, name)
+            place = None if number is None else Place(number, True, name)
             self._slot(functools.partial(_cell, cell), name, (id(cell), None), place)
         defaults = [("__defaults__", i) for i in range(len(f.__defaults__ or ()))]
         for field, key in (*defaults, *(("__kwdefaults__", name) for name in f.__kwdefaults__ or ())):
@@ -323,7 +336,7 @@ class _Scan:
         """Watch a global, or what the code may mean of a module of the user."""
         x = namespace.get(name, _NOTHING)
         if not isinstance(x, types.ModuleType):
-            place = None if number is None or code.bound_globals else _Place(number, False, name)
+            place = None if number is None or code.bound_globals else Place(number, False, name)
             read = functools.partial(_entry, namespace, name)
             self._slot(read, name, (id(namespace), name, None), place)
         elif belongs_to_user(x):
@@ -338,7 +351,9 @@ class _Scan:
         while count != len(self._done):
             count = len(self._done)
             for x in (*self._instances, *self.classes):
-                for name in sorted({*self._names, "__call__"}):
+                for name in sorted(
+                    {*self._names, "__call__", *_operations(x if isinstance(x, type) else type(x))}
+                ):
                     if (id(x), name) not in self._done:
                         self._done.add((id(x), name))
                         self._attribute(x, name)
@@ -350,9 +365,15 @@ class _Scan:
         if name in own and not is_class:
             self._slot(functools.partial(_entry, own, name), name, (id(own), name))
             return
-        value = next((vars(c)[name] for c in (x if is_class else type(x)).__mro__ if name in vars(c)), None)
+        cls = x if is_class else type(x)
+        value = next((vars(c)[name] for c in cls.__mro__ if name in vars(c)), None)
+        is_method = isinstance(value, (types.FunctionType, staticmethod))
         value = value.fget if isinstance(value, property) else getattr(value, "__func__", value)
-        if isinstance(value, types.FunctionType) or library_code(value):
+        if is_method and isinstance(value, types.FunctionType) and belongs_to_user(value):
+            if is_class or (id(cls), name) not in self._done:
+                self._done.add((id(cls), name))
+                self._slot(functools.partial(getattr, cls, name, _NOTHING), name)
+        elif isinstance(value, types.FunctionType) or library_code(value):
             self._value(value, name)
         elif value is not None and (
             self.deep or isinstance(value, _SLOT) or not hasattr(type(value), "__get__")
@@ -367,9 +388,10 @@ class _Scan:
 class Roots:
     """What some functions reach by themselves, read anew at each call; does not keep the functions alive."""
 
-    def __init__(self, *functions: Any, given: tuple[Any, ...] = ()):
+    def __init__(self, *functions: Any, given: tuple[Any, ...] = (), deep: bool = False):
         self._references = tuple(map(_reference, functions))
         self._given = given  # arguments that the functions came with: code among them is looked through
+        self._deep = deep  # whether the methods of all objects are looked into at once
         self._classes: tuple[type, ...] | None = None
         self._slots: list[_Slot] | None = None
         self._left: dict[int, _Left] = {}  # by slot
@@ -390,12 +412,17 @@ class Roots:
         """The functions."""
         return tuple(reference() for reference in self._references)
 
+    def misses(self, objects: Sequence[Any]) -> bool:
+        """Whether these objects have methods that are looked into from now on."""
+        return self._deep and self.deepen(frozenset(map(type, objects)))
+
     def deepen(self, classes: frozenset[type]) -> bool:
         """Look into the methods of these classes too; False if that was done."""
-        wanted = tuple(sorted(classes, key=lambda c: (c.__module__, c.__qualname__)))
-        if self._classes == wanted:
+        known = self._classes or ()
+        if self._classes is not None and classes <= set(known):
             return False
-        self._classes, self._slots = wanted, None
+        new = sorted(classes - set(known), key=lambda c: (c.__module__, c.__qualname__))
+        self._classes, self._slots = (*known, *new), None
         return True
 
     def _read(self, slots: list[_Slot], left: dict[int, _Left]) -> Captured | None:
@@ -408,7 +435,7 @@ class Roots:
             known = iter(slot.code)
             form: list[Any] = []
             for value, role in slot.values(x, form):
-                if role in _LOOKED_THROUGH and next(known, _nothing)() is not value:
+                if role in _LOOKED_THROUGH and not next(known, lambda _: False)(value):
                     return None
                 found.add(value, role, slot, form)
             found.close(number, form, left)
@@ -427,10 +454,10 @@ class Roots:
             if number in after and after[number] not in (entry, unchanged):
                 left[number] = _Left(after[number], entry, 1 if known is None else known.times + 1)
 
-    def with_arrays(self, values: Sequence[Any], places: Sequence[_Place]) -> tuple[Any, ...]:
+    def with_arrays(self, values: Sequence[Any], places: Sequence[Place]) -> tuple[Any, ...]:
         """The functions with these arrays in the place of those that they hold."""
         by_place = dict(zip(places, values, strict=True))
-        return tuple(_substituted(f, i, by_place) for i, f in enumerate(self.functions()))
+        return tuple(holding(f, i, by_place) for i, f in enumerate(self.functions()))
 
 
 class _Reading:
@@ -438,7 +465,7 @@ class _Reading:
 
     def __init__(self) -> None:
         self.objects: dict[int, tuple[int, Any, str]] = {}
-        self.arrays: list[tuple[Any, str, _Place]] = []
+        self.arrays: list[tuple[Any, str, Place]] = []
         self.key: list[tuple[int, Any]] = []
 
     def add(self, x: Any, role: _Role, slot: _Slot, form: list[Any]) -> None:
@@ -469,32 +496,3 @@ class _Reading:
         names = (*(name for _, name in objects), *array_names)
         key = Static(tuple(self.key)) if self.key else None
         return Captured(tuple(x for x, _ in objects), arrays, key, names, places)
-
-
-class _Globals(dict[str, Any]):
-    """The globals of a function, with other values for some names."""
-
-    def __init__(self, real: dict[str, Any], values: dict[str, Any]):
-        super().__init__(values)
-        self["__builtins__"] = real["__builtins__"]
-        self._real = real
-
-    def __missing__(self, name: str) -> Any:
-        return self._real[name]
-
-
-def _substituted(f: Any, number: int, by_place: dict[_Place, Any]) -> Any:
-    """A function that holds other arrays."""
-    if isinstance(f, functools.partial):
-        return functools.partial(_substituted(f.func, number, by_place), *f.args, **f.keywords)
-    own = {place: value for place, value in by_place.items() if place.function == number}
-    if not own or not isinstance(f, types.FunctionType):
-        return f
-    cells = {place.name: types.CellType(value) for place, value in own.items() if place.is_cell}
-    names = {place.name: value for place, value in own.items() if not place.is_cell}
-    pairs = zip(f.__code__.co_freevars, f.__closure__ or (), strict=True)
-    closure = tuple(cells.get(name, cell) for name, cell in pairs)
-    namespace = _Globals(f.__globals__, names) if names else f.__globals__
-    twin = types.FunctionType(f.__code__, namespace, f.__name__, f.__defaults__, closure)
-    twin.__kwdefaults__ = f.__kwdefaults__
-    return functools.update_wrapper(twin, f)

@@ -13,6 +13,7 @@ _HOME = __name__.partition(".")[0]
 _PATHS = tuple({sysconfig.get_paths()[k] for k in ("stdlib", "platstdlib", "purelib", "platlib")})
 _GLOBAL = frozenset({"LOAD_GLOBAL", "LOAD_NAME"})
 _ATTRIBUTE = frozenset({"LOAD_ATTR", "LOAD_METHOD", "LOAD_SUPER_ATTR"})
+_BY_NAME = frozenset({"getattr", "hasattr", "vars", "__dict__"})  # reach attributes that strings name
 _BINDS = frozenset({"STORE_DEREF", "DELETE_DEREF"})
 _BINDS_GLOBAL = frozenset({"STORE_GLOBAL", "DELETE_GLOBAL"})
 
@@ -25,6 +26,10 @@ class Mentioned(NamedTuple):
     strings: frozenset[str]  # which may be names for getattr
     bound: frozenset[str]  # variables of enclosing functions that it binds
     bound_globals: frozenset[str]
+
+    def by_name(self) -> bool:
+        """Whether it may reach attributes whose names are strings."""
+        return not _BY_NAME.isdisjoint(self.globals | self.attributes)
 
 
 @functools.lru_cache(maxsize=4096)
@@ -66,8 +71,6 @@ def _is_users(module: str | None) -> bool:
 
 def library_code(x: Any) -> bool:
     """Whether a callable is a library's wrapper around a function, as a jitted function is."""
-    if not hasattr(x, "__wrapped__") or isinstance(x, type):
-        return False
     if isinstance(x, types.FunctionType):
-        return not _is_users(x.__globals__.get("__name__"))
-    return not belongs_to_user(type(x))
+        return "__wrapped__" in x.__dict__ and not _is_users(x.__globals__.get("__name__"))
+    return not (isinstance(x, type) or belongs_to_user(type(x))) and hasattr(x, "__wrapped__")

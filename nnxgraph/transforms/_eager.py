@@ -1,12 +1,13 @@
 """Control flow that runs eagerly, and again: its functions are traced and compiled once.
 
-The compiled program is kept by the last of the functions, and dies with it.
+The compiled program is kept by one of the functions, and dies with any of them.
 """
 
 from __future__ import annotations
 
 import functools
 import types
+import weakref
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from typing import Any
 
@@ -24,8 +25,20 @@ from ._functions import Lifted, unbind
 Run = Callable[..., Any]  # of a list of functions, and the arguments
 
 
-class _Programs(dict[Hashable, Cached]):
-    """The programs that a function keeps; a copy of it has none."""
+class _Programs(dict[Hashable, tuple[Cached, list[Any]]]):
+    """The programs that a function keeps, with references to the others; a copy of it has none."""
+
+    def keep(self, key: Hashable, cached: Cached, functions: Sequence[Any]) -> Cached:
+        """Keep a program for as long as all its functions live."""
+        own = weakref.ref(self)
+
+        def drop(_: Any) -> None:
+            programs = own()
+            if programs is not None:
+                programs.pop(key, None)
+
+        self[key] = (cached, [weakref.ref(f, drop) for f in functions])
+        return cached
 
     def __reduce__(self) -> tuple[Any, ...]:
         return (_Programs, ())
@@ -47,11 +60,11 @@ def traced_once(
     if not is_home(None) or any(type(f) is not types.FunctionType for f in plain):
         return run(functions, *args, **kwargs)
     counts = tuple(len(own) for _, own in parts)
-    key = (name, tuple(map(Same, plain)), counts, options, mode)
-    programs = vars(plain[-1]).setdefault(PROGRAMS, _Programs())
-    cached = programs.get(key)
-    if cached is None:
-        cached = programs[key] = _program(name, run, plain, counts, names)
+    key = (name, tuple((Same(f), f.__code__) for f in plain), counts, options, mode)
+    keeper = next((f for f in plain if f.__closure__), plain[-1])  # the one that is likely to die first
+    programs = vars(keeper).setdefault(PROGRAMS, _Programs())
+    known = programs.get(key)
+    cached = known[0] if known else programs.keep(key, _program(name, run, plain, counts, names), plain)
     try:
         return cached(args, kwargs, tuple(x for _, own in parts for x in own))
     except CaptureError:  # what cannot be known beforehand is found when the functions run
@@ -62,7 +75,7 @@ def _program(
     name: str, run: Run, plain: Sequence[Any], counts: tuple[int, ...], names: tuple[str, ...]
 ) -> Cached:
     """The compiled form of a run; what is bound to the functions comes first among its arguments."""
-    roots = Roots(*plain)
+    roots = Roots(*plain, deep=True)
 
     def rebuilt(*functions: Any) -> Callable[..., Any]:
         def with_bound(*args: Any, **kwargs: Any) -> Any:

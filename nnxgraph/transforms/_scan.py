@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import jax
@@ -82,7 +82,7 @@ def _places(prefix: Any, parameter: str) -> list[int]:
     if len(found) > 1:
         raise ScanAxesError(f"{parameter} has {len(found)} entries nnx.Carry", "at most one")
     nested = [p for p in (prefix if isinstance(prefix, tuple) else (prefix,)) if is_structured(p)]
-    if any(Carry in collect_lanes(p) for p in nested):
+    if any(p is Carry for p in _parts(tuple(nested))):
         raise ScanAxesError(f"{parameter} has nnx.Carry inside a container", "it at the top level")
     return found
 
@@ -104,16 +104,19 @@ def _read_axes(in_axes: Any, out_axes: Any) -> _Axes:
         raise ScanAxesError(f"{where} has nnx.Carry and {other} has not", "it in both or in none")
     rest = tuple(p for p in out_axes if p is not Carry) if outs else () if only_carry else out_axes
     if None in collect_lanes(rest) or any(
-        isinstance(p, PrefixRule) and Carry in p.lane_values() for p in _rules(rest)
+        isinstance(p, PrefixRule) and Carry in p.lane_values() for p in _parts(rest)
     ):
         raise ScanAxesError("out_axes has None or a carried result", "an axis for each result, or nnx.Carry")
     return _Axes(args, ins[0] if ins else None, rest, outs[0] if outs else None, only_carry)
 
 
-def _rules(prefix: Any) -> list[Any]:
-    """The rules among the entries of a prefix."""
-    entries = prefix if isinstance(prefix, tuple) else (prefix,)
-    return [p for p in entries if isinstance(p, PrefixRule)]
+def _parts(prefix: Any) -> Iterator[Any]:
+    """The entries of a prefix, those of containers in it too."""
+    if not is_structured(prefix):
+        yield prefix
+        return
+    for p in prefix.values() if type(prefix) is dict else prefix:
+        yield from _parts(p)
 
 
 @keeps_type

@@ -221,3 +221,19 @@ def test_state_of_a_scan_under_jit_is_that_of_the_loop():
         ours, theirs = jitted(f32(1.0), stack), f(f32(1.0), plain)
         assert jax.tree.all(jax.tree.map(jnp.array_equal, ours, theirs))
     assert values(stack) == values(plain)
+
+
+@pytest.mark.parametrize("jit", [lambda f: f, nnx.jit])
+def test_state_axes_that_carry_may_stand_in_a_container(jit):
+    cell = Cell(jnp.arange(3.0))
+    axes = nnx.StateAxes({nnx.Param: 0, ...: nnx.Carry})
+
+    @jit
+    @nnx.scan(in_axes=({"cell": axes, "x": 0}, (None,)), out_axes=0)
+    def run(inputs, scale):
+        cell = inputs["cell"]
+        cell.n[...] += cell.w[...] * inputs["x"]
+        return cell.n[...] * scale[0]
+
+    assert run({"cell": cell, "x": jnp.ones(3)}, (2.0,)).tolist() == [0.0, 2.0, 6.0]
+    assert float(cell.n[...]) == 3.0
