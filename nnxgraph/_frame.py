@@ -44,6 +44,7 @@ class Frame:
         "name",
         "now",
         "parent",
+        "replayed",
         "trace",
         "twins",
     )
@@ -55,11 +56,13 @@ class Frame:
         kept: Iterable[Any] = (),
         fixed_form: bool = False,
         called_at: Birthplace = None,
+        replayed: bool = False,
     ):
         self.name = name
         self.fixed_form = fixed_form  # whether Variables that it only captures take nothing that is recorded
         self.called_at = called_at  # where the transform was called, noted under a capture
         self.cached = cached  # whether the function runs only while it is traced, and not at each call
+        self.replayed = replayed  # whether the function is traced once, to run any number of times or never
         self.kept = frozenset(map(id, kept))  # objects from outside whose changes will be handed back
         self.parent: Frame | None = thread.frame
         self.trace = _jax.current_trace()
@@ -179,7 +182,7 @@ def check_change(owner: Any, what: str, holds_data: Callable[[], bool]) -> None:
     """Refuse a change of an object's attributes, or of metadata, that could not be handed back.
 
     Away from where the object was born a change is refused under a raw JAX transform, in a function that does
-    not run at each call, and if it puts data of an inner function on an object outside of it.
+    not run once at each call, and if it puts data of an inner function on an object outside of it.
     """
     frame, trace, born = thread.frame, _jax.current_trace(), birth_of(owner)
     if is_home(born):
@@ -194,8 +197,8 @@ def check_change(owner: Any, what: str, holds_data: Callable[[], bool]) -> None:
         raise TraceChangeError(what, *_facts(owner), _jax.transform_name(trace), inside)
     home = born.parent if type(born) is RawFrame else born
     while frame is not None and frame is not home and id(owner) not in frame.kept:
-        if frame.cached or holds_data():
-            raise CapturedChangeError(what, *_facts(owner), frame.name, frame.cached)
+        if frame.cached or frame.replayed or holds_data():
+            raise CapturedChangeError(what, *_facts(owner), frame.name, frame.cached, frame.replayed)
         frame = frame.parent
 
 

@@ -33,6 +33,11 @@ def keeps_data_of_the_function():
     nnx.grad(lambda x: (setattr(model, "last", x), x.sum())[1])(jnp.ones(2))
 
 
+def changes_in_a_branch():
+    model = nnx.Dict(mode="a")
+    nnx.cond(False, lambda x: setattr(model, "mode", "b"), lambda x: None, jnp.ones(2))
+
+
 TABLE = [
     (
         errors.AttributeNotFoundError,
@@ -171,6 +176,14 @@ TABLE = [
         "Cannot change attribute 'last' of Dict inside nnx.grad: the Dict is no argument of the function, "
         "and what is set holds data of the function, which ends with it. Expected: objects that change "
         "are arguments. Write `nnx.grad(lambda model, x: ...)(model, x)`.",
+    ),
+    (
+        errors.CapturedChangeError,
+        changes_in_a_branch,
+        "Cannot change attribute 'mode' of Dict inside nnx.cond: the Dict is no argument of the function, "
+        "which is traced once, however often it runs, so the change would happen even if it never runs. "
+        "Expected: functions of nnx.cond write Variables only. Change attribute 'mode' before or after "
+        "nnx.cond, or keep what changes in a Variable.",
     ),
 ]
 

@@ -27,7 +27,17 @@ OURS = {
     "remat": lambda f, x: nnx.remat(f)(x),
     "cond": lambda f, x: nnx.cond(True, f, lambda x: x, x),
 }
-UNCACHED = [name for name in OURS if name != "jit"]
+UNCACHED = [name for name in OURS if name not in ("jit", "cond")]
+REPLAYED = {
+    "cond": lambda f, x: nnx.cond(False, f, lambda x: x, x),
+    "cond of equal branches": lambda f, x: nnx.cond(True, f, f, x),
+    "switch": lambda f, x: nnx.switch(0, [lambda x: x, f], x),
+    "scan": lambda f, x: nnx.scan(lambda c, y: (f(c), y))(x, jnp.ones((0, 2))),
+    "while_loop": lambda f, x: nnx.while_loop(lambda x: x.sum() < 0, f, x),
+    "while_loop's condition": lambda f, x: nnx.while_loop(lambda x: f(x).sum() < 0, lambda x: x, x),
+    "fori_loop": lambda f, x: nnx.fori_loop(0, 0, lambda i, x: f(x), x),
+    "a cond in a jit": lambda f, x: nnx.jit(lambda x: nnx.cond(x.sum() < 0, f, lambda x: x, x))(x),
+}
 
 
 class Net(nnx.Module):
@@ -110,6 +120,16 @@ def test_a_static_change_of_a_captured_object_stays_where_the_function_runs_at_e
     model = Net()
     OURS[name](changed(model, lambda m, x: setattr(m, "calls", m.calls + 1)), ones())
     assert model.calls == 1
+
+
+@pytest.mark.parametrize("name", REPLAYED)
+@pytest.mark.parametrize("change", CHANGES)
+def test_a_function_that_may_run_any_number_of_times_changes_no_captured_object(name, change):
+    model = Net()
+    before = nnx.split(model)
+    with pytest.raises(CapturedChangeError, match="however often it runs"):
+        REPLAYED[name](changed(model, CHANGES[change]), ones())
+    assert nnx.split(model) == before
 
 
 @pytest.mark.parametrize("name", UNCACHED)

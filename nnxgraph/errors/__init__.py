@@ -74,6 +74,7 @@ from ._transforms import PrefixError as PrefixError
 from ._transforms import ReduceAxesError as ReduceAxesError
 from ._transforms import ScanAxesError as ScanAxesError
 from ._transforms import StageError as StageError
+from ._transforms import TransformCallError as TransformCallError
 from ._transforms import UnmatchedFilterError as UnmatchedFilterError
 from ._variables import AttributeNotFoundError as AttributeNotFoundError
 from ._variables import CapturedChangeError as CapturedChangeError

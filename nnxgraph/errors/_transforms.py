@@ -31,23 +31,43 @@ class CaptureError(NnxError, ValueError):
         )
 
 
+class TransformCallError(NnxError, TypeError):
+    """A transform is given more than the function and options by keyword, such as the arguments."""
+
+    def __init__(self, transform: str, found: int, most: int):
+        super().__init__(transform, found, most)
+
+    def text(self) -> str:
+        transform, found, most = self.args
+        expected = "the function alone" if most == 1 else f"{most} at most"
+        return (
+            f"nnx.{transform}: found {found} positional arguments. Expected {expected}, options by keyword. "
+            f"It makes a function, to be called with the arguments: write `nnx.{transform}(f, ...)(x)`."
+        )
+
+
 class StageError(NnxError, TypeError):
     """A stage of a compiled function is called with other arguments, or before it is compiled."""
 
-    def __init__(self, stage: str | None):
-        super().__init__(stage)
+    def __init__(self, stage: str | None, other_types: tuple[str, ...] = ()):
+        super().__init__(stage, other_types)
 
     def text(self) -> str:
-        (stage,) = self.args
+        stage, other_types = self.args
+        again = "Write `.lower(...)` again with these arguments, or call the function that nnx.jit returned."
         if stage is not None:
             return (
                 f"nnx.jit: found a call of a stage of the kind {stage}. Expected a compiled one. Write "
                 f"`.compile()` before the call."
             )
+        if other_types:
+            return (
+                f"nnx.jit: found arguments of other types than the function was compiled for: "
+                f"{'; '.join(other_types)}. Expected the same shapes and dtypes. {again}"
+            )
         return (
-            "nnx.jit: found arguments of another structure than the function was compiled for. Expected the "
-            "same objects, containers, static values and number of arguments. Write `.lower(...)` again with "
-            "these arguments, or call the function that nnx.jit returned."
+            f"nnx.jit: found arguments of another structure than the function was compiled for. Expected the "
+            f"same objects, containers, static values and number of arguments. {again}"
         )
 
 

@@ -74,19 +74,37 @@ class TraceChangeError(NnxError, ValueError):
 class CapturedChangeError(NnxError, ValueError):
     """An attribute, or metadata, of an object that is no argument is changed in a transformed function."""
 
-    def __init__(self, what: str, owner: str, place: str, origin: str | None, transform: str, cached: bool):
-        super().__init__(what, owner, place, origin, transform, cached)
+    def __init__(
+        self,
+        what: str,
+        owner: str,
+        place: str,
+        origin: str | None,
+        transform: str,
+        cached: bool,
+        replayed: bool = False,
+    ):
+        super().__init__(what, owner, place, origin, transform, cached, replayed)
 
     def text(self) -> str:
-        what, owner, place, origin, transform, cached = self.args
+        what, owner, place, origin, transform, cached, replayed = self.args
+        cannot = (
+            f"Cannot change {what} of {owner}{_stands(place, origin)} inside nnx.{transform}: the {owner} is "
+            f"no argument of the function, "
+        )
+        if replayed and not cached:
+            return (
+                f"{cannot}which is traced once, however often it runs, so the change would happen even if it "
+                f"never runs. Expected: functions of nnx.{transform} write Variables only. Change {what} "
+                f"before or after nnx.{transform}, or keep what changes in a Variable."
+            )
         why = (
             "so the change would happen once, while the function is traced"
             if cached
             else "and what is set holds data of the function, which ends with it"
         )
         return (
-            f"Cannot change {what} of {owner}{_stands(place, origin)} inside nnx.{transform}: the {owner} is "
-            f"no argument of the function, {why}. Expected: objects that change are arguments. Write "
+            f"{cannot}{why}. Expected: objects that change are arguments. Write "
             f"`nnx.{transform}(lambda model, x: ...)(model, x)`."
         )
 

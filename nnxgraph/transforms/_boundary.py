@@ -188,7 +188,7 @@ class Boundary:
         """The frame of a call."""
         crossing = call.crossing
         discards = call.cached or call.discards
-        return Frame(self.name, discards, crossing.kept, self.fixed_form, crossing.called_at)
+        return Frame(self.name, discards, crossing.kept, self.fixed_form, crossing.called_at, call.replayed)
 
     def _enter(self, layout: Layout, lanes: Lanes, frame: Frame, call: Call) -> tuple[Inside, Any]:
         """(2) Build the arguments anew, but for kept objects: Variables get their value in the frame."""

@@ -65,7 +65,7 @@ class Branches:
 
     def trace(self, branch: Branch) -> tuple[Replay, Call]:
         """The trace of one function over the leaves of the arguments."""
-        call = Call(self.crossing, outer=self.outer)
+        call = Call(self.crossing, replayed=True, outer=self.outer)
         boundary = dataclasses.replace(self.boundary, head=branch.head)
 
         def pure(layout: Any, lanes: Lanes, *extras: Any) -> Any:

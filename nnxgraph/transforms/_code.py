@@ -62,6 +62,10 @@ def belongs_to_user(x: Any) -> bool:
 @functools.lru_cache(maxsize=4096)
 def _is_users(module: str | None) -> bool:
     """Whether a module of this name stands outside of the installed libraries."""
+    if (
+        module == "__main__"
+    ):  # the file may be that of a library which runs the user's code: python -m cProfile
+        return True
     top = (module or "").partition(".")[0]
     if top == _HOME or top in sys.builtin_module_names or top in ("jax", "jaxlib", "numpy", "optax"):
         return False

@@ -11,15 +11,17 @@ import jax
 
 from .._repr import function_name
 from .._settings import current_mode, set_graph_mode, set_graph_updates
+from .._trees import shape_struct
 from .._typing import MISSING
 from ..errors import StageError
 from ._boundary import Boundary
 from ._cached import Cached, Form, Positions, Program
-from ._crossing import Call
+from ._crossing import Call, Crossing, gather, leaf_text
 from ._evaluate import eval_shape
 from ._functions import decorating, lifted, positions_and_names
 from ._lanes import STATIC, collect_lanes, map_lanes
 from ._prefix import read_prefix
+from ._replay import type_text
 
 P = ParamSpec("P")
 Q = ParamSpec("Q")
@@ -79,7 +81,7 @@ class Stage:
         """Call the compiled function.
 
         Raises:
-            StageError: If it is not compiled, or the arguments have another structure.
+            StageError: If it is not compiled, or the arguments have another structure, shape or dtype.
         """
         if not isinstance(self._stage, jax.stages.Compiled):
             raise StageError(type(self._stage).__name__)
@@ -87,8 +89,25 @@ class Stage:
         call = Call(self._cached.crossing(self._program, args, kwargs, recorded=recorded))
         if call.crossing.layout != self._layout:
             raise StageError(None)
-        _, packed = self._stage(call.crossing.layout, *call.crossing.lanes)
+        try:
+            _, packed = self._stage(call.crossing.layout, *call.crossing.lanes)
+        except TypeError:
+            others = self._other_types(call.crossing)
+            if others:
+                raise StageError(None, others) from None
+            raise
         return self._program.boundary.merge(packed, call)
+
+    def _other_types(self, crossing: Crossing) -> tuple[str, ...]:
+        """Which arguments have another shape or dtype than the function was compiled for."""
+        lanes = self._stage.args_info[0][1:]
+        lanes = jax.tree.map(lambda info: shape_struct(info.shape, info.dtype), lanes)
+        compiled = gather(lanes, crossing.layout.lane_of)
+        return tuple(
+            f"{leaf_text(crossing, k)} is {type_text(x)}, compiled for {type_text(info)}"
+            for k, (x, info) in enumerate(zip(crossing.leaves, compiled, strict=True))
+            if type_text(x) != type_text(info)
+        )
 
     def __repr__(self) -> str:
         return f"nnx.Stage({self._stage!r})"
@@ -323,11 +342,7 @@ def jit_partial(
         static_argnames: As for `nnx.jit`.
         donate_argnums: As for `nnx.jit`; the first arguments count too.
         donate_argnames: As for `nnx.jit`.
-        keep_unused: As for `jax.jit`.
-        device: As for `jax.jit`.
-        backend: As for `jax.jit`.
-        inline: As for `jax.jit`.
-        compiler_options: As for `jax.jit`.
+        keep_unused, device, backend, inline, compiler_options: As for `jax.jit`.
         graph: False to refuse shared Variables.
         graph_updates: False to propagate values of Variables only.
 

@@ -179,7 +179,7 @@ def while_loop(
         (body, condition), bound = unbind_all(functions)
         loop = trace_loop(boundary, body, (value,), 0, names, bound)
         test = dataclasses.replace(boundary, head=_predicate)
-        call = Call(loop.crossing)
+        call = Call(loop.crossing, replayed=True)
         replay = Replay(test.purify(condition, call), loop.crossing.layout, (loop.leaves,))
         if call.written or replay.change.written or replay.change.edits:
             raise PredicateError("while_loop", "cond_fun", "a function that writes", "one that only reads")

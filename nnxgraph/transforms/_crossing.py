@@ -62,6 +62,7 @@ class Call:
     crossing: Crossing
     cached: bool = False
     traced: bool = False  # whether the function ran
+    replayed: bool = False  # whether the function runs any number of times, or never
     discards: bool = False  # whether nothing is done to the caller's objects
     outer: list[Any] = dataclasses.field(default_factory=list)  # captured objects in the result
     met: list[Variable[Any]] = dataclasses.field(default_factory=list)  # captured, and not kept

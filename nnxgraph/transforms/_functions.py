@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Concatenate, NamedTuple, ParamSpec, Protocol, TypeVar, cast, overload
 
 from .._static import Static
+from ..errors import TransformCallError
 from ..graph._registry import is_graph_value
 
 P = ParamSpec("P")
@@ -41,11 +42,14 @@ class Returning(Protocol[P, R_co]):
 def decorating(lift: Callable[..., Any]) -> Any:
     """A transform that is also a decorator, bare and called."""
     first = next(iter(inspect.signature(lift).parameters))
+    most = len(argument_names(lift))
 
     @functools.wraps(lift)
     def wrapper(*args: Any, **kwargs: Any) -> Any:
         if first in kwargs:
             args = (kwargs.pop(first), *args)
+        if len(args) > most:
+            raise TransformCallError(lift.__name__, len(args), most)
         return lift(*args, **kwargs) if args else functools.partial(lift, **kwargs)
 
     return wrapper

@@ -108,7 +108,7 @@ def trace_loop(
         crossing = boundary.split(args, kwargs or {}, bound, Captured(given), names)
         leaves = crossing.leaves
         while True:
-            call = Call(crossing)
+            call = Call(crossing, replayed=True)
             lanes = spread(abstract(boundary, crossing, leaves), crossing.layout.lane_of, len(boundary.lanes))
             replay = Replay(_with_extras(boundary, body, call, len(bound)), crossing.layout, lanes, *extras)
             if call.written:

@@ -61,6 +61,12 @@ TABLE = [
         "(model, x)`.",
     ),
     (
+        errors.TransformCallError,
+        lambda: nnx.scan(lambda c, x: (c, x), f32(0.0), XS),
+        "nnx.scan: found 3 positional arguments. Expected the function alone, options by keyword. It makes a "
+        "function, to be called with the arguments: write `nnx.scan(f, ...)(x)`.",
+    ),
+    (
         errors.StageError,
         lambda: nnx.jit(lambda x: x).lower(f32(1.0))(f32(1.0)),
         "nnx.jit: found a call of a stage of the kind Lowered. Expected a compiled one. Write `.compile()` "
@@ -71,6 +77,13 @@ TABLE = [
         lambda: nnx.jit(lambda x: x).lower(f32(1.0)).compile()([f32(1.0)]),
         "nnx.jit: found arguments of another structure than the function was compiled for. Expected the same "
         "objects, containers, static values and number of arguments. Write `.lower(...)` again with these "
+        "arguments, or call the function that nnx.jit returned.",
+    ),
+    (
+        errors.StageError,
+        lambda: nnx.jit(lambda cell, x: x).lower(Cell(), XS).compile()(Cell(), f32(1.0)),
+        "nnx.jit: found arguments of other types than the function was compiled for: x is float32[], "
+        "compiled for float32[3]. Expected the same shapes and dtypes. Write `.lower(...)` again with these "
         "arguments, or call the function that nnx.jit returned.",
     ),
     (

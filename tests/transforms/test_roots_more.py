@@ -2,6 +2,8 @@
 
 import dataclasses
 import math
+import subprocess
+import sys
 import threading
 
 import jax.numpy as jnp
@@ -244,3 +246,21 @@ def test_threads_share_a_compiled_function():
         thread.join()
     assert results == [2.0] * 160
     assert len(runs) <= 16
+
+
+def test_a_program_that_a_tool_runs_is_the_users_code(tmp_path):
+    program = tmp_path / "program.py"
+    program.write_text(
+        "import jax.numpy as jnp, nnxgraph as nnx\n"
+        "class Cell(nnx.Module):\n"
+        "    def __init__(self):\n"
+        "        self.w = nnx.Param(jnp.float32(2.0))\n"
+        "    def __call__(self, x):\n"
+        "        return helper(self.w * x)\n"
+        "def helper(x):\n"
+        "    return x + shift.w\n"
+        "cell, shift = Cell(), Cell()\n"
+        "print(nnx.jit(lambda x: cell(x))(3.0))\n"
+    )
+    command = [sys.executable, "-m", "cProfile", "-o", str(tmp_path / "out"), str(program)]
+    assert subprocess.run(command, capture_output=True, text=True, check=True).stdout == "8.0\n"
