@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import inspect
 import itertools
+import sys
 import types
 from collections.abc import Callable, Sequence
 from typing import Any, Concatenate, NamedTuple, ParamSpec, Protocol, TypeVar, cast, overload
@@ -41,8 +42,10 @@ class Returning(Protocol[P, R_co]):
 
 def decorating(lift: Callable[..., Any]) -> Any:
     """A transform that is also a decorator, bare and called."""
-    first = next(iter(inspect.signature(lift).parameters))
-    most = len(argument_names(lift))
+    parameters = inspect.signature(lift).parameters.values()
+    first = next(iter(parameters)).name
+    variadic = any(p.kind is inspect.Parameter.VAR_POSITIONAL for p in parameters)
+    most = sys.maxsize if variadic else len(argument_names(lift))
 
     @functools.wraps(lift)
     def wrapper(*args: Any, **kwargs: Any) -> Any:
