@@ -22,6 +22,7 @@ from ..errors import CaptureError, DonationError
 from ._boundary import Boundary
 from ._captures import Captured, Roots, functions_of
 from ._crossing import Call, Crossing, Missed, leaf_text
+from ._explain import Retraces
 from ._functions import Lifted, in_range
 
 Positions = tuple[tuple[int, ...], tuple[str, ...]]
@@ -81,6 +82,7 @@ class Cached:
         self._swaps = False  # whether the function replaces arrays in captured objects
         self._programs: dict[Form, Program] = {}
         self._running = _Running()
+        self.retraces = Retraces(function_name(user.f))
 
     def __call__(
         self, args: tuple[Any, ...], kwargs: dict[str, Any], bound: tuple[Any, ...] | None = None
@@ -110,6 +112,7 @@ class Cached:
                 self._roots.traced(call.crossing.captured)
                 for roots, found in call.crossing.behind:
                     roots.traced(found)
+                self.retraces.note(program.boundary.mode, call.crossing)
             self._swaps = self._swaps or call.writes_arrays
             return program, made, call
 
@@ -121,6 +124,7 @@ class Cached:
     def clear(self) -> None:
         """Forget all programs."""
         self._programs.clear()
+        self.retraces.forget()
 
     def crossing(
         self,
