@@ -16,7 +16,6 @@ MAKEFLAGS += --no-print-directory
 
 PYTEST = -m pytest -n $(JOBS) --dist loadgroup --durations=10
 NOTEBOOKS = $(wildcard notebooks/*.ipynb)
-BENCHMARKS = $(filter-out $(wildcard tests/benchmarks/_*),$(wildcard tests/benchmarks/*.py))
 
 .PHONY: help demo test setup fast lint types layers notebooks bench coverage check low high clean
 
@@ -47,8 +46,8 @@ notebooks: .venv/has-dev ## Check that the notebooks are stored without outputs,
 	@.venv/bin/python -m pytest -q tests/test_notebooks.py
 	@$(if $(NOTEBOOKS),.venv/bin/python -m pytest -q --nbmake --nbmake-timeout=900 $(NOTEBOOKS),echo 'There is no notebook yet.')
 
-bench: .venv/has-dev ## Run the benchmarks
-	@$(if $(BENCHMARKS),for b in $(BENCHMARKS); do echo "== $$b"; .venv/bin/python "$$b" $(ARGS); done,echo 'There is no benchmark yet.')
+bench: .venv/has-dev ## Run the benchmarks: what the library costs beside raw JAX
+	@.venv/bin/python -m tests.benchmarks $(ARGS)
 
 coverage: .venv/has-dev ## Run the tests and list the lines that none of them reaches
 	@.venv/bin/python $(PYTEST) --cov --cov-report=term $(ARGS)

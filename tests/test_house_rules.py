@@ -14,7 +14,10 @@ LONGEST_FILE = 500
 LONGEST_FUNCTION = 40
 
 # Where a test may ask for the standard promotion rules: these call optax.
-MAY_BE_RELAXED = ("tests/training/", "tests/demo/", "tests/end_to_end/", "tests/test_end_to_end")
+MAY_BE_RELAXED = (
+    *("tests/training/", "tests/demo/", "tests/end_to_end/", "tests/test_end_to_end"),
+    "tests/test_benchmarks",
+)
 RUNS_EXAMPLES = ("tests/conftest.py", "tests/test_doctests.py", "tests/test_house_rules.py")
 
 # A comment that silences a checker, and one that says which check and why.
